@@ -1,0 +1,4 @@
+//! fullbore
+mod error;
+mod plan;
+pub use error::*;

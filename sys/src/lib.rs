@@ -1,0 +1,1 @@
+//! Raw FFI of fullbore, no policy.
