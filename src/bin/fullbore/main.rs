@@ -1,1 +1,48 @@
-fn main(){}
+//! The program `fullbore`: measures with the engine. Each subcommand is a module of its own.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod args;
+mod arm;
+mod bench;
+mod compare;
+mod content;
+mod direct;
+mod failure;
+mod fio;
+mod place;
+mod progress;
+mod report;
+mod rig;
+mod stop;
+mod units;
+mod verify;
+mod work;
+
+/// Moves large objects between storage and memory at the rate of the device, and measures it
+#[derive(Parser)]
+#[command(version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Bench(args::BenchArgs),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Bench(args) => bench::run(args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("fullbore: {failure}");
+            failure.status().into()
+        }
+    }
+}

@@ -1,0 +1,39 @@
+#!/usr/bin/env python3
+"""Checks the JSON that `fullbore bench --output-format=json` wrote.
+
+check_bench.py FILE: every arm was verified and has no mismatch.
+check_bench.py FILE --compare: besides, fio was measured and there is a ratio.
+"""
+
+import json
+import sys
+
+
+def check(fullbore, compare):
+    arms = fullbore["arms"]
+    assert arms, "no arms"
+    for arm in arms:
+        name = f"arm {arm['arm']} with {arm['iodepth']} in flight"
+        assert arm["mismatches"] == 0, f"{name}: {arm['mismatches']} mismatches"
+        assert arm["verified_bytes"] > 0, f"{name}: nothing was verified"
+        print(f"{name}: {arm['gbps']:.2f} GB/s, {arm['verified_bytes']} bytes verified, path {arm['path']}")
+    if compare:
+        ratio = fullbore["compare"]["ratio"]
+        # How fast is for benches/RESULTS.md to say: no bar here, on a machine that nobody knows.
+        assert isinstance(ratio, (int, float)) and ratio > 0, f"ratio is {ratio!r}"
+        print(f"ratio to fio: {ratio:.3f}")
+
+
+def main():
+    path, *options = sys.argv[1:]
+    with open(path, encoding="utf-8") as file:
+        report = json.load(file)
+    try:
+        check(report["fullbore"], "--compare" in options)
+    except AssertionError as error:
+        sys.exit(f"{path}: {error}")
+    except (KeyError, TypeError) as error:
+        sys.exit(f"{path}: not as it should be: {error!r}")
+
+
+main()

@@ -1,0 +1,145 @@
+//! A caller's handle: submit on it, receive completions on it.
+
+use super::shared::Shared;
+use super::submit::Rejected;
+use super::ticket::{Ticket, park};
+use super::{Engine, Target};
+use crate::error::{Error, ErrorKind};
+use crate::lane::{Completion, Handle, Mailbox, Stop, Transfer};
+use crate::memory::{RawExtent, Snapshot};
+use crate::target::Op;
+use std::cell::RefCell;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Names a tagged or raw transfer, to cancel it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TransferId(Handle);
+
+/// A caller's handle. One per thread: it may move to another thread, but not be shared.
+///
+/// Dropping it lets transfers under way go on; completions of tagged ones are lost, their memory comes back to its
+/// region.
+pub struct Client {
+    shared: Arc<Shared>,
+    mailbox: Arc<Mailbox>,
+    /// Regions as this client last saw them, with the version.
+    regions: RefCell<(u64, Arc<Snapshot>)>,
+    not_sync: PhantomData<std::cell::Cell<()>>,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "client of {:?}", self.shared)
+    }
+}
+
+impl Engine {
+    /// A handle to submit on.
+    pub fn client(&self) -> Result<Client, Error> {
+        let shared = self.shared().clone();
+        shared.check()?;
+        let mailbox = Arc::new(Mailbox::new(shared.core.table.len()));
+        let regions = RefCell::new((0, Arc::new(Snapshot::default())));
+        Ok(Client { shared, mailbox, regions, not_sync: PhantomData })
+    }
+}
+
+impl Client {
+    /// Submits a transfer; its completion comes through the ticket. Never blocks.
+    #[allow(clippy::result_large_err)] // the transfer comes back by value, on purpose
+    pub fn submit(&self, transfer: Transfer) -> Result<Ticket, Rejected> {
+        let handle = self.shared.accept(transfer, None, 0)?;
+        Ok(Ticket::new(self.shared.clone(), handle))
+    }
+
+    /// Submits a transfer; its completion comes through [`Client::poll`] or [`Client::wait`], with `tag`.
+    #[allow(clippy::result_large_err)] // the transfer comes back by value, on purpose
+    pub fn submit_tagged(&self, transfer: Transfer, tag: u64) -> Result<TransferId, Rejected> {
+        self.shared.accept(transfer, Some(self.mailbox.clone()), tag).map(TransferId)
+    }
+
+    /// Submits a list of (offset, pointer, length) as it is; outcomes are written in place, and the completion comes
+    /// through [`Client::poll`] or [`Client::wait`] with `tag` (whose low half is the trace id).
+    ///
+    /// Pointers inside registered regions use their registered buffers; others take the path "uring", visibly.
+    ///
+    /// # Safety
+    /// Until the completion, the list and the memory it names must stay mapped, and be touched by nobody. If the
+    /// completion says `Abandoned`, this holds on until no region of the list answers `Quarantined` any more (or, for
+    /// unregistered memory, for ever).
+    pub unsafe fn submit_raw(
+        &self,
+        target: &Target,
+        op: Op,
+        extents: &mut [RawExtent],
+        tag: u64,
+    ) -> Result<TransferId, Error> {
+        let mut regions = self.regions.borrow_mut();
+        let version = self.shared.core.regions.version();
+        if regions.0 != version {
+            *regions = (version, self.shared.core.regions.snapshot());
+        }
+        let to = (self.mailbox.clone(), tag);
+        // SAFETY: passed on to the caller.
+        unsafe { self.shared.accept_raw(&target.inner, op, extents, &regions.1, to) }.map(TransferId)
+    }
+
+    /// Makes everything durable that was written to `target` and completed before.
+    pub fn flush(&self, target: &Target) -> Result<Ticket, Error> {
+        let handle = self.shared.accept_flush(&target.inner)?;
+        Ok(Ticket::new(self.shared.clone(), handle))
+    }
+
+    /// Appends the completions that are there; answers how many. No system call.
+    pub fn poll(&self, out: &mut Vec<Completion>) -> usize {
+        let before = out.len();
+        while let Some(handle) = self.mailbox.take() {
+            out.extend(self.shared.core.consume(handle));
+        }
+        out.len() - before
+    }
+
+    /// Waits until at least `min` completions are there or `timeout` is over (`None`: the transfers' own deadlines
+    /// end the wait), and appends what is there; answers how many.
+    ///
+    /// With fewer than `min` transfers under way and no timeout this would wait for ever: that is an error at once
+    /// when none of the engine's transfers is under way.
+    pub fn wait(&self, min: usize, out: &mut Vec<Completion>, timeout: Option<Duration>) -> Result<usize, Error> {
+        let until = timeout.and_then(|t| Instant::now().checked_add(t));
+        let mut got = self.poll(out);
+        while got < min {
+            self.shared.check_fork()?;
+            if timeout.is_none() && self.shared.core.table.taken() == 0 && self.mailbox.len() == 0 {
+                let message = "no transfer is under way, so none can complete; submit first, or give a timeout";
+                return Err(Error::new(ErrorKind::InvalidInput, message));
+            }
+            let ended = park(until, |waker| self.mailbox.wait(waker, min - got));
+            got += self.poll(out);
+            if ended {
+                break;
+            }
+        }
+        Ok(got)
+    }
+
+    /// Stops issuing a transfer and drains it; its one completion still comes. False when it is over already.
+    pub fn cancel(&self, id: TransferId) -> bool {
+        let under_way = !self.shared.core.table.published(id.0) && self.shared.core.table.is_current(id.0);
+        self.shared.stop(id.0, Stop::Cancelled);
+        under_way
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        if self.shared.fork.forked() {
+            return;
+        }
+        self.mailbox.close();
+        while let Some(handle) = self.mailbox.take() {
+            drop(self.shared.core.consume(handle));
+        }
+    }
+}

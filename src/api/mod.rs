@@ -1,0 +1,17 @@
+//! What a user holds: engine, target, region, client, transfer, ticket, statistics.
+
+mod client;
+mod engine;
+mod file_slots;
+mod shared;
+mod stats;
+mod submit;
+mod target;
+mod ticket;
+
+pub use client::{Client, TransferId};
+pub use engine::{Engine, EngineBuilder};
+pub use stats::{LaneStats, Stats};
+pub use submit::Rejected;
+pub use target::Target;
+pub use ticket::Ticket;

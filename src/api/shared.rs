@@ -1,0 +1,176 @@
+//! The engine's inner half, which every handle keeps alive.
+
+use super::file_slots::FileSlots;
+use crate::error::{Error, ErrorKind};
+use crate::lane::{Acks, Control, Core, Handle, Inbox, Stop, explain_ring};
+use crate::memory::{AllocOptions, ForkGuard, RegionInner, Releaser, TableRing, alloc};
+use crate::topology::CpuSet;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How long a lane may take to answer a message that a caller waits for.
+pub const ANSWER: Duration = Duration::from_secs(5);
+
+/// What the engine was built with.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    pub command_size: u32,
+    pub lane_depth: u32,
+    pub unit_size: u64,
+    pub deadline: Option<Duration>,
+    pub grace: Duration,
+    pub null: bool,
+}
+
+/// See the module.
+pub struct Shared {
+    pub id: u64,
+    pub core: Arc<Core>,
+    pub lanes: Vec<Arc<Inbox>>,
+    pub cpus: Vec<CpuSet>,
+    pub flags: Vec<String>,
+    pub table_ring: TableRing,
+    pub files: FileSlots,
+    pub fork: ForkGuard,
+    pub settings: Settings,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "engine {} with {} lanes", self.id, self.lanes.len())
+    }
+}
+
+impl Shared {
+    /// Refuses calls in a forked child and after shutdown. No system call.
+    pub fn check(&self) -> Result<(), Error> {
+        if self.fork.forked() {
+            let message = "the process forked after the engine was built, and its lanes live in the parent; build an \
+                           engine in the child, or fork before";
+            return Err(Error::new(ErrorKind::Forked, message));
+        }
+        if self.core.closing.load(Ordering::Relaxed) {
+            return Err(Error::new(ErrorKind::Closed, "the engine is shut down"));
+        }
+        Ok(())
+    }
+
+    /// Stops a transfer; see [`Core::stop`].
+    pub fn stop(&self, handle: Handle, reason: Stop) {
+        if !self.fork.forked() {
+            self.core.stop(handle, reason);
+        }
+    }
+
+    /// Sends each lane a message and waits for all answers. `None`: some lane did not answer in time.
+    pub fn tell_lanes(&self, within: Duration, message: impl Fn(Arc<Acks>) -> Control) -> Option<Result<(), i32>> {
+        let acks = Acks::new(self.lanes.len());
+        self.lanes.iter().for_each(|lane| lane.send(message(acks.clone())));
+        acks.wait(within)
+    }
+
+    /// Makes a region over memory of our own.
+    pub fn alloc(&self, bytes: usize, options: &AllocOptions) -> Result<Arc<RegionInner>, Error> {
+        let mapping = alloc(bytes, options)?;
+        self.admit(|id| RegionInner::owned(id, self.id, self.core.regions.raw_counts(), mapping, bytes))
+    }
+
+    /// Makes a region over the caller's memory.
+    ///
+    /// # Safety
+    /// See [`crate::Engine::register_host`].
+    pub unsafe fn register(&self, ptr: NonNull<u8>, len: usize) -> Result<Arc<RegionInner>, Error> {
+        self.admit(|id| RegionInner::registered(id, self.id, self.core.regions.raw_counts(), ptr, len))
+    }
+
+    fn admit(&self, make: impl FnOnce(u32) -> RegionInner) -> Result<Arc<RegionInner>, Error> {
+        let Some(region) = self.core.regions.insert(make) else {
+            let message = "an engine has at most 16 384 regions; register larger pieces, or release some";
+            return Err(Error::new(ErrorKind::Resource, message));
+        };
+        let registration = if self.settings.null { Err("the null queue needs none".into()) } else { self.pin(&region) };
+        if let Err(note) = &registration {
+            tracing::debug!(region = region.id, note, "a region is not registered with the rings");
+        }
+        let _ = region.registration.set(registration);
+        Ok(region)
+    }
+
+    /// Registers a region with the table ring and every lane. `Err` says why it stays unregistered.
+    fn pin(&self, region: &RegionInner) -> Result<crate::memory::Slabs, String> {
+        let len = region.len() as u64;
+        let slabs = self.table_ring.add(region, self.settings.command_size).map_err(|e| self.explain_pin(&e, len))?;
+        let id = region.id;
+        match self.tell_lanes(ANSWER, |acks| Control::AddBuffers { id, slabs, acks }) {
+            Some(Ok(())) => Ok(slabs),
+            other => {
+                // What one lane refused, no lane keeps: the path would depend on the lane.
+                self.unpin(id, &slabs, ANSWER);
+                let errno = other.and_then(Result::err).unwrap_or(libc::ETIMEDOUT);
+                Err(self.explain_pin(&std::io::Error::from_raw_os_error(errno), len))
+            }
+        }
+    }
+
+    fn unpin(&self, id: u32, slabs: &crate::memory::Slabs, within: Duration) -> bool {
+        self.table_ring.clear(slabs);
+        let done = self.tell_lanes(within, |acks| Control::DropBuffers { id, slabs: *slabs, acks });
+        match done {
+            Some(Ok(())) => {
+                self.table_ring.reuse(slabs);
+                true
+            }
+            Some(Err(errno)) => {
+                tracing::error!(region = id, errno, "a lane cannot let go of registered buffers");
+                false
+            }
+            None => false,
+        }
+    }
+
+    /// Bytes that registering `len` bytes charges to RLIMIT_MEMLOCK.
+    pub fn memlock_for(&self, len: u64) -> u64 {
+        if self.table_ring.clones() { len } else { len * self.lanes.len() as u64 }
+    }
+
+    fn explain_pin(&self, error: &std::io::Error, len: u64) -> String {
+        let (need, clones) = (self.memlock_for(len), self.table_ring.clones());
+        let each = if clones { "" } else { " (each lane registers for itself: this kernel does not clone buffers)" };
+        let limit = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_MEMLOCK).map_or(0, |l| l.0);
+        match error.raw_os_error() {
+            Some(libc::ENOMEM) => format!(
+                "memlock limit: registering needs {need} bytes{each}, the limit is {limit}; raise it (ulimit -l, \
+                 LimitMEMLOCK=, or CAP_IPC_LOCK). Commands run unregistered meanwhile"
+            ),
+            Some(libc::EFAULT) => format!(
+                "the kernel cannot pin this memory ({error}): it is read-only, or a shared mapping of a file that is \
+                 not on tmpfs. Commands run unregistered"
+            ),
+            Some(libc::EOVERFLOW) => "all 16 384 buffers of the rings are taken; release regions".into(),
+            _ => format!("registering {len} bytes failed: {error}. Commands run unregistered"),
+        }
+    }
+}
+
+impl Releaser for Shared {
+    fn release(&self, region: &Arc<RegionInner>, within: Duration) -> bool {
+        if self.fork.forked() {
+            return true; // the child's copy of the handle; the parent's rings are not ours to touch
+        }
+        let released = match region.registration.get() {
+            Some(Ok(slabs)) => self.unpin(region.id, slabs, within),
+            _ => true,
+        };
+        if released {
+            self.core.regions.remove(region.id);
+        }
+        released
+    }
+}
+
+/// The refusal of a ring, if this process gets none.
+pub fn ring_refusal() -> Option<Error> {
+    crate::queue::plain_ring_refusal().map(|error| explain_ring(&error))
+}

@@ -1,0 +1,272 @@
+//! Submission: everything that can be checked is checked, then the transfer is dealt to lanes.
+
+use super::shared::Shared;
+use crate::error::{Error, ErrorKind};
+use crate::lane::{
+    Admission, Deadline, Handle, Job, Mailbox, Path, PathReport, Share, Source, Stop, Transfer, units_of,
+};
+use crate::memory::{RawExtent, RawList, RegionInner, Snapshot};
+use crate::plan::{Extents, UnitCursor};
+use crate::target::{Kind, Op, TargetInner};
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// A transfer that was not accepted, whole, and why.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct Rejected {
+    /// The transfer, to be submitted again or taken apart.
+    pub transfer: Transfer,
+    /// Why.
+    pub error: Error,
+}
+
+/// Most extents of a transfer: an extent's number fits 32 bits with room for units.
+const MOST_EXTENTS: usize = 1 << 24;
+
+thread_local! {
+    /// Which lane of the near ones takes the next small transfer.
+    static TURN: Cell<usize> = const { Cell::new(0) };
+}
+
+impl Shared {
+    /// Checks a transfer of extents.
+    pub fn check_transfer(&self, transfer: &Transfer) -> Result<(), Error> {
+        self.check()?;
+        let target = &transfer.target;
+        if target.engine != self.id {
+            return Err(wrong_engine("the target").on(&target.name));
+        }
+        target.check(transfer.op)?;
+        if transfer.extents.is_empty() || transfer.extents.len() > MOST_EXTENTS {
+            let message = "a transfer has at least one extent and at most 16 777 216";
+            return Err(Error::new(ErrorKind::InvalidInput, message).on(&target.name));
+        }
+        for (index, extent) in transfer.extents.iter().enumerate() {
+            let check = || -> Result<(), Error> {
+                let region = extent.mem().range().region();
+                if region.engine != self.id {
+                    return Err(wrong_engine("the region"));
+                }
+                target.check_range(transfer.op, extent.offset(), extent.len())?;
+                match transfer.require {
+                    Some(path) => self.check_path(path, target, Some(region), extent.offset(), extent.window().addr()),
+                    None => Ok(()),
+                }
+            };
+            check().map_err(|e| e.extent(index as u32))?;
+        }
+        Ok(())
+    }
+
+    /// The path of commands between a target and a region (`None`: memory of no region).
+    pub fn path(&self, target: &TargetInner, region: Option<&RegionInner>) -> PathReport {
+        let (fixed, why) = match region.map(|r| r.registration.get()) {
+            _ if target.kind == Kind::Null => (false, "the null target moves nothing".into()),
+            Some(Some(Ok(_))) => (true, "the region is registered with every ring".into()),
+            Some(Some(Err(note))) => (false, note.clone()),
+            Some(None) | None => (false, "the memory is not registered; see Engine::register_host".into()),
+        };
+        let path = match (target.kind, target.direct, fixed) {
+            (Kind::Null, ..) => Path::Null,
+            (_, true, true) => Path::Fixed,
+            (_, true, false) => Path::Plain,
+            (_, false, true) => Path::FixedBuffered,
+            (_, false, false) => Path::Buffered,
+        };
+        let direct = if target.direct { "O_DIRECT" } else { "the page cache was asked for" };
+        PathReport { path, reason: format!("{direct}; {why}") }
+    }
+
+    fn check_path(
+        &self,
+        wanted: Path,
+        target: &TargetInner,
+        region: Option<&Arc<RegionInner>>,
+        offset: u64,
+        addr: u64,
+    ) -> Result<(), Error> {
+        let found = self.path(target, region.map(|r| &**r));
+        let (block, align) = (target.geometry.block as u64, target.geometry.memory_align as u64);
+        let straight = offset.is_multiple_of(block) && addr.is_multiple_of(align);
+        if found.path == wanted && straight || wanted == Path::Scratch && !straight {
+            return Ok(());
+        }
+        let reason = if straight {
+            format!("\"{}\" would run, since: {}", found.path, found.reason)
+        } else {
+            format!("it would go through scratch: align the offset to {block} and the memory to {align} bytes")
+        };
+        Err(Error::new(ErrorKind::PathUnavailable, format!("path \"{wanted}\" was demanded, but {reason}"))
+            .on(&target.name))
+    }
+
+    /// Accepts a transfer that was checked, or hands it back.
+    #[allow(clippy::result_large_err)] // the transfer comes back by value, on purpose
+    pub fn accept(
+        &self,
+        mut transfer: Transfer,
+        mailbox: Option<Arc<Mailbox>>,
+        tag: u64,
+    ) -> Result<Handle, Rejected> {
+        if let Err(error) = self.check_transfer(&transfer) {
+            return Err(Rejected { transfer, error });
+        }
+        transfer.clear_outcomes();
+        let (trace_id, durable) = (transfer.trace_id, transfer.durable);
+        let (class, deadline, op) = (transfer.priority as u8, transfer.deadline, transfer.op);
+        let job = Job { op, source: Source::Owned(transfer), trace_id, durable, mailbox };
+        self.start(job, class, deadline, tag).map_err(|job| match job.source {
+            Source::Owned(transfer) => Rejected { transfer, error: busy() },
+            _ => unreachable!("the job comes back as it was made"),
+        })
+    }
+
+    /// Accepts a list of raw extents.
+    ///
+    /// # Safety
+    /// See [`crate::Client::submit_raw`].
+    pub unsafe fn accept_raw(
+        &self,
+        target: &Arc<TargetInner>,
+        op: Op,
+        extents: &mut [RawExtent],
+        snapshot: &Snapshot,
+        (mailbox, tag): (Arc<Mailbox>, u64),
+    ) -> Result<Handle, Error> {
+        self.check()?;
+        if target.engine != self.id {
+            return Err(wrong_engine("the target").on(&target.name));
+        }
+        target.check(op)?;
+        if op == Op::Flush || extents.is_empty() || extents.len() > MOST_EXTENTS {
+            let message = "a raw transfer reads or writes, with at least one extent and at most 16 777 216";
+            return Err(Error::new(ErrorKind::InvalidInput, message).on(&target.name));
+        }
+        for (index, extent) in extents.iter().enumerate() {
+            check_raw(target, op, extent).map_err(|e| e.extent(index as u32))?;
+        }
+        // SAFETY: passed on to the caller.
+        let mut list = unsafe { RawList::new(extents) };
+        for index in 0..list.count() {
+            let (window, len) = (list.window(index), list.range(index).1);
+            list.prepare(index, self.hold(snapshot, window.addr(), len));
+        }
+        let source = Source::Raw { list, target: target.clone() };
+        let job = Job { op, source, trace_id: tag as u32, durable: false, mailbox: Some(mailbox) };
+        self.start(job, crate::lane::Priority::Normal as u8, Deadline::Engine, tag).map_err(|job| {
+            job.release_raw(&self.core.regions);
+            busy()
+        })
+    }
+
+    /// Counts a raw extent against the region it lies in; answers that region's number.
+    fn hold(&self, snapshot: &Snapshot, addr: u64, len: u64) -> u32 {
+        let Some(region) = snapshot.find(addr, len) else { return u32::MAX };
+        region.raw_in_flight().fetch_add(1, Ordering::SeqCst);
+        // Pairs with the fence in `Region::release`: either we see it closing, or it sees our count.
+        if region.closing.load(Ordering::SeqCst) {
+            region.raw_in_flight().fetch_sub(1, Ordering::SeqCst);
+            return u32::MAX;
+        }
+        region.id
+    }
+
+    /// Accepts a flush.
+    pub fn accept_flush(&self, target: &Arc<TargetInner>) -> Result<Handle, Error> {
+        self.check()?;
+        if target.engine != self.id {
+            return Err(wrong_engine("the target").on(&target.name));
+        }
+        target.check(Op::Flush)?;
+        let job =
+            Job { op: Op::Flush, source: Source::Flush(target.clone()), trace_id: 0, durable: false, mailbox: None };
+        self.start(job, crate::lane::Priority::Normal as u8, Deadline::Engine, 0).map_err(|_| busy())
+    }
+
+    /// Takes an entry and deals the job to lanes.
+    #[allow(clippy::result_large_err)] // the job comes back by value, on purpose
+    fn start(&self, job: Job, class: u8, deadline: Deadline, tag: u64) -> Result<Handle, Job> {
+        let submitted = self.core.clock.now();
+        let within = match deadline {
+            Deadline::Engine => self.settings.deadline,
+            Deadline::After(within) => Some(within),
+            Deadline::None => None,
+        };
+        let nanos = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
+        let deadline = within.map_or(u64::MAX, |d| submitted.saturating_add(nanos(d)));
+        let block = job.target().geometry.block;
+        let units = units_of(&job, self.settings.unit_size);
+        let handle = self.core.table.activate(job, Admission { units, deadline, submitted, tag })?;
+        let cursor = UnitCursor::new(self.settings.unit_size, block);
+        self.deal(Share { handle, class, deadline, cursor }, units as usize);
+        if self.core.closing.load(Ordering::SeqCst) {
+            self.core.stop(handle, Stop::Shutdown); // the engine's own sweep may have passed already
+        }
+        Ok(handle)
+    }
+
+    /// Deals a share to as many lanes as there are units; a single unit goes to one near the caller.
+    fn deal(&self, share: Share, units: usize) {
+        let (lanes, turn) = (self.lanes.len(), TURN.get());
+        TURN.set(turn.wrapping_add(1));
+        let near = if units < lanes { self.near(turn) } else { 0 };
+        let (mut dealt, mut dead) = (0, false);
+        for step in 0..lanes {
+            let lane = &self.lanes[(near + step) % lanes];
+            let taken = lane.deal(share);
+            dealt += taken as usize;
+            dead |= !taken;
+            if dealt == units {
+                break;
+            }
+        }
+        if dealt == 0 {
+            self.core.stop(share.handle, Stop::LaneFailed);
+        }
+        if dead {
+            self.bury_dead();
+        }
+    }
+
+    /// Shares that reached a dead lane's inbox. Lanes that live hold their own, so only what nobody else got is lost.
+    fn bury_dead(&self) {
+        let dead = self.lanes.iter().filter(|lane| !lane.alive.load(Ordering::SeqCst));
+        for handle in dead.flat_map(|lane| lane.bury()) {
+            if self.lanes.iter().all(|lane| !lane.alive.load(Ordering::SeqCst)) {
+                self.core.stop(handle, Stop::LaneFailed);
+            }
+        }
+    }
+
+    /// A lane that runs where the caller does, in turn.
+    fn near(&self, turn: usize) -> usize {
+        let cpu = nix::sched::sched_getcpu().unwrap_or(0) as u32;
+        let lanes = self.lanes.len();
+        (0..lanes).map(|i| (turn + i) % lanes).find(|lane| self.cpus[*lane].contains(cpu)).unwrap_or(turn % lanes)
+    }
+}
+
+/// Everything about a raw extent that can be checked.
+fn check_raw(target: &TargetInner, op: Op, extent: &RawExtent) -> Result<(), Error> {
+    target.check_range(op, extent.offset, extent.len)?;
+    let end = (extent.ptr as u64).checked_add(extent.len);
+    if extent.ptr.is_null() || end.is_none_or(|end| end > isize::MAX as u64) {
+        let message = "the extent's pointer is null, or wraps around the address space";
+        return Err(Error::new(ErrorKind::InvalidInput, message).on(&target.name).at(extent.offset, extent.len));
+    }
+    Ok(())
+}
+
+fn busy() -> Error {
+    Error::new(
+        ErrorKind::Busy,
+        "all of the engine's transfer entries are taken; wait for a completion, or raise max_transfers",
+    )
+}
+
+fn wrong_engine(what: &str) -> Error {
+    Error::new(ErrorKind::WrongEngine, format!("{what} belongs to another engine"))
+}

@@ -1,0 +1,67 @@
+//! A target as a user holds it.
+
+use crate::error::Error;
+use crate::lane::Transfer;
+use crate::plan::Geometry;
+use crate::target::{Op, TargetInner};
+use std::sync::Arc;
+
+/// Where bytes live. Clones name the same target; it is closed when the last one and the last transfer are gone.
+#[derive(Clone, Debug)]
+pub struct Target {
+    pub(super) inner: Arc<TargetInner>,
+}
+
+impl Target {
+    /// Size in bytes.
+    pub fn size(&self) -> u64 {
+        self.inner.size()
+    }
+
+    /// Writes must be whole blocks of this many bytes; reads that are go straight.
+    pub fn block_size(&self) -> u32 {
+        self.inner.geometry.block
+    }
+
+    /// Memory at multiples of this many bytes is reached without a copy.
+    pub fn memory_alignment(&self) -> u32 {
+        self.inner.geometry.memory_align
+    }
+
+    /// All its limits.
+    pub fn geometry(&self) -> Geometry {
+        self.inner.geometry
+    }
+
+    /// The path it was opened with.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// Whether it was opened with O_DIRECT.
+    pub fn is_direct(&self) -> bool {
+        self.inner.direct
+    }
+
+    /// Makes a file `bytes` long; new blocks are preallocated.
+    pub fn set_size(&self, bytes: u64) -> Result<(), Error> {
+        self.inner.set_size(bytes)
+    }
+
+    /// Refuses transfers from now on. Those under way go on.
+    pub fn close(&self) {
+        self.inner.close();
+    }
+}
+
+impl Transfer {
+    /// A read from `target`.
+    pub fn read(target: &Target) -> Transfer {
+        Transfer::new(Op::Read, target.inner.clone())
+    }
+
+    /// A write to `target`.
+    pub fn write(target: &Target) -> Transfer {
+        Transfer::new(Op::Write, target.inner.clone())
+    }
+}

@@ -1,0 +1,241 @@
+//! One arm: the serial loop, or the engine with so many objects in flight.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::fs::File;
+use std::ops::DerefMut;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fullbore::{Client, Completion, HostLease, PathSet, Target, Transfer};
+
+use crate::args::Plan;
+use crate::direct::{Op, serial_object};
+use crate::failure::Failure;
+use crate::progress::Progress;
+use crate::rig::{Rig, most_commands};
+use crate::stop;
+use crate::units::human;
+use crate::work::{Clocks, Feed, Latency, LatencySummary, Spent};
+
+/// What an arm did.
+#[derive(Debug, Clone, Default)]
+pub struct Outcome {
+    pub bytes: u64,
+    pub spent: Spent,
+    pub latency: LatencySummary,
+    pub max_commands: u64,
+    pub max_objects: u64,
+    pub path: String,
+}
+
+/// How long a wait for completions goes without a look at Ctrl-C.
+const LOOK: Duration = Duration::from_millis(100);
+
+pub fn op(plan: &Plan) -> Op {
+    if plan.rw.writes() { Op::Write } else { Op::Read }
+}
+
+pub fn transfer(op: Op, target: &Target) -> Transfer {
+    match op {
+        Op::Read => Transfer::read(target),
+        Op::Write => Transfer::write(target),
+    }
+}
+
+/// A plain loop on the calling thread, through `pool` in turn.
+pub fn serial<B>(file: &File, plan: &Plan, pool: &mut [B], feed: &Feed) -> Result<Outcome, Failure>
+where
+    B: DerefMut<Target = [u8]>,
+{
+    let progress = Progress::new("serial", feed.total().map(|objects| objects * plan.bs));
+    let (op, cmd, len) = (op(plan), plan.cmd_size as usize, plan.bs as usize);
+    let mut latency = Latency::new()?;
+    let mut bytes = 0;
+    let mut slot = 0;
+    let clocks = Clocks::start()?;
+    while let Some(offset) = feed.take() {
+        let start = Instant::now();
+        serial_object(file, op, cmd, &mut pool[slot], offset, len).map_err(|error| {
+            Failure::Data(format!("serial, {} at offset {offset}: {error}", human(plan.bs)))
+        })?;
+        latency.record(start.elapsed());
+        progress.add(plan.bs);
+        bytes += plan.bs;
+        slot = (slot + 1) % pool.len();
+    }
+    let spent = clocks.stop()?;
+    stop::check()?;
+    let path = if op == Op::Read { "pread direct" } else { "pwrite direct" };
+    Ok(Outcome {
+        bytes,
+        spent,
+        latency: latency.summary(),
+        max_commands: 1,
+        max_objects: 1,
+        path: path.into(),
+    })
+}
+
+/// The engine, with `depth` objects in flight for each job, through `pool` in turn.
+pub fn engine(
+    rig: &Rig,
+    plan: &Plan,
+    depth: usize,
+    pool: Vec<HostLease>,
+    feed: &Feed,
+) -> Result<Outcome, Failure> {
+    let phase = format!("engine, {} in flight", depth * plan.jobs);
+    let shared = Shared {
+        feed,
+        progress: Progress::new(&phase, feed.total().map(|objects| objects * plan.bs)),
+        start: Barrier::new(plan.jobs + 1),
+        in_flight: AtomicU64::new(0),
+        most: AtomicU64::new(0),
+    };
+    let mut jobs = Vec::new();
+    for _ in 0..plan.jobs {
+        let client = rig.engine.client().map_err(Failure::setup)?;
+        jobs.push(Job {
+            client,
+            idle: VecDeque::new(),
+            depth,
+            latency: Latency::new()?,
+            tally: Tally::default(),
+        });
+    }
+    for (index, lease) in pool.into_iter().enumerate() {
+        jobs[index % plan.jobs].idle.push_back(transfer(op(plan), &rig.target).extent(0, lease));
+    }
+    let before = rig.occupancy();
+    let shared = &shared;
+    let (results, spent) = thread::scope(|scope| {
+        let threads: Vec<_> = jobs.into_iter().map(|job| scope.spawn(move || job.run(shared))).collect();
+        shared.start.wait();
+        let clocks = Clocks::start();
+        let join = |thread: thread::ScopedJoinHandle<'_, _>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        let results: Vec<_> = threads.into_iter().map(join).collect();
+        (results, clocks.and_then(|clocks| clocks.stop()))
+    });
+    let max_commands = most_commands(&before, &rig.occupancy());
+    let mut outcome = Outcome { spent: spent?, max_commands, ..Outcome::default() };
+    outcome.max_objects = shared.most.load(Ordering::Relaxed);
+    sum(&mut outcome, results)?;
+    stop::check()?;
+    Ok(outcome)
+}
+
+/// Adds up what the jobs did.
+fn sum(outcome: &mut Outcome, results: Vec<Result<(Tally, Latency), Failure>>) -> Result<(), Failure> {
+    let mut latency = Latency::new()?;
+    let mut paths = BTreeSet::new();
+    for result in results {
+        let (tally, times) = result?;
+        outcome.bytes += tally.bytes;
+        paths.extend(tally.paths);
+        latency.add(&times)?;
+    }
+    outcome.latency = latency.summary();
+    outcome.path = paths.into_iter().collect::<Vec<_>>().join(", ");
+    Ok(())
+}
+
+/// What the jobs of an arm have in common.
+struct Shared<'a> {
+    feed: &'a Feed,
+    progress: Progress,
+    start: Barrier,
+    in_flight: AtomicU64,
+    most: AtomicU64,
+}
+
+/// One submitting thread: a closed loop that keeps `depth` objects in flight.
+struct Job {
+    client: Client,
+    /// Transfers at rest, each with its place in the pool. First in, first out: all of the pool takes turns,
+    /// however few objects are in flight, so that every arm lands in as many distinct bytes.
+    idle: VecDeque<Transfer>,
+    depth: usize,
+    latency: Latency,
+    tally: Tally,
+}
+
+#[derive(Default)]
+struct Tally {
+    bytes: u64,
+    paths: BTreeSet<String>,
+    last_path: Option<PathSet>,
+    failed: Option<Failure>,
+}
+
+impl Job {
+    fn run(mut self, shared: &Shared<'_>) -> Result<(Tally, Latency), Failure> {
+        let mut done = Vec::with_capacity(self.depth);
+        let mut flying = 0;
+        shared.start.wait();
+        loop {
+            flying += self.submit(shared, self.depth - flying);
+            if flying == 0 {
+                break;
+            }
+            if let Err(error) = self.client.wait(1, &mut done, Some(LOOK)) {
+                shared.feed.halt();
+                return Err(Failure::data(error));
+            }
+            for completion in done.drain(..) {
+                flying -= 1;
+                self.absorb(shared, completion);
+            }
+        }
+        match self.tally.failed.take() {
+            Some(failure) => Err(failure),
+            None => Ok((self.tally, self.latency)),
+        }
+    }
+
+    /// Submits up to `room` objects and says how many it did.
+    fn submit(&mut self, shared: &Shared<'_>, room: usize) -> usize {
+        for submitted in 0..room {
+            let Some(mut transfer) = self.idle.pop_front() else { return submitted };
+            let Some(offset) = shared.feed.take() else {
+                self.idle.push_front(transfer);
+                return submitted;
+            };
+            for extent in transfer.extents_mut() {
+                extent.set_offset(offset);
+            }
+            let flying = shared.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
+            if let Err(rejected) = self.client.submit_tagged(transfer, offset) {
+                shared.in_flight.fetch_sub(1, Ordering::Relaxed);
+                self.fail(shared, Failure::data(rejected.error));
+                return submitted;
+            }
+            shared.most.fetch_max(flying, Ordering::Relaxed);
+        }
+        room
+    }
+
+    fn absorb(&mut self, shared: &Shared<'_>, completion: Completion) {
+        shared.in_flight.fetch_sub(1, Ordering::Relaxed);
+        if let Err(error) = completion.result {
+            self.fail(shared, Failure::data(error));
+        }
+        self.latency.record(completion.times.total);
+        self.tally.bytes += completion.bytes;
+        shared.progress.add(completion.bytes);
+        if self.tally.last_path != Some(completion.paths) {
+            self.tally.paths.insert(completion.paths.to_string());
+            self.tally.last_path = Some(completion.paths);
+        }
+        self.idle.extend(completion.transfer);
+    }
+
+    /// Keeps the first failure and lets all jobs drain.
+    fn fail(&mut self, shared: &Shared<'_>, failure: Failure) {
+        self.tally.failed.get_or_insert(failure);
+        shared.feed.halt();
+    }
+}

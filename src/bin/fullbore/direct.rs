@@ -1,0 +1,136 @@
+//! Plain O_DIRECT I/O: what the serial arm does, and what lays out and re-reads files beside the engine.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use nix::fcntl::OFlag;
+
+use crate::args::ALIGN;
+
+/// Bytes that start on a page, from a vector a page too long: no `unsafe` is needed for that.
+pub struct PageBuf {
+    bytes: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl PageBuf {
+    pub fn new(len: usize) -> Self {
+        let bytes = vec![0; len + ALIGN as usize];
+        let start = bytes.as_ptr().align_offset(ALIGN as usize);
+        Self { bytes, start, len }
+    }
+}
+
+impl Deref for PageBuf {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[self.start..][..self.len]
+    }
+}
+
+impl DerefMut for PageBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..][..self.len]
+    }
+}
+
+/// Opens an existing file past the page cache.
+pub fn open(path: &Path, write: bool) -> io::Result<File> {
+    OpenOptions::new().read(true).write(write).custom_flags(OFlag::O_DIRECT.bits()).open(path)
+}
+
+/// Makes a file that must not exist yet, past the page cache.
+pub fn create(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .custom_flags(OFlag::O_DIRECT.bits())
+        .open(path)
+}
+
+/// Whether direct I/O really works on this file, which must hold nothing yet: some file systems open it
+/// and refuse the first read.
+pub fn probe(file: &File) -> io::Result<()> {
+    let mut page = PageBuf::new(ALIGN as usize);
+    page.fill(0x5a);
+    file.write_all_at(&page, 0)?;
+    page.fill(0);
+    file.read_exact_at(&mut page, 0)?;
+    if page.iter().all(|&byte| byte == 0x5a) {
+        return Ok(());
+    }
+    Err(io::Error::other("a direct read did not give what a direct write wrote"))
+}
+
+/// What is done with a piece of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Op {
+    Read,
+    Write,
+}
+
+/// Moves one object as the loaders do that this project exists to replace: a command, wait, the next.
+///
+/// `buf` may be longer than `len`, up to the next page: the odd end of a file is read into the rest.
+pub fn serial_object(
+    file: &File,
+    op: Op,
+    cmd: usize,
+    buf: &mut [u8],
+    offset: u64,
+    len: usize,
+) -> io::Result<()> {
+    let mut at = 0;
+    while at < len {
+        let want = cmd.min(len - at);
+        let ask = want.next_multiple_of(ALIGN as usize).min(buf.len() - at);
+        let piece = &mut buf[at..at + ask];
+        let moved = match op {
+            Op::Read => file.read_at(piece, offset + at as u64),
+            Op::Write => file.write_at(piece, offset + at as u64),
+        };
+        match moved {
+            Ok(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file ended early")),
+            Ok(moved) => at += moved,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    #[test]
+    fn page_buffers_start_on_a_page() {
+        for len in [0, 1, 4096, 100_000] {
+            let buf = PageBuf::new(len);
+            assert_eq!((buf.len(), buf.as_ptr() as usize % ALIGN as usize), (len, 0));
+        }
+    }
+
+    #[test]
+    fn objects_move_in_commands_with_an_odd_end() {
+        let path = std::env::temp_dir().join(format!("fullbore-serial-{}", std::process::id()));
+        let guard = crate::stop::MadeFile::new(path.clone());
+        let want: Vec<u8> = (0..300_001u32).map(|i| (i % 251) as u8).collect();
+        File::create(&path).unwrap().write_all(&want).unwrap();
+        let file = File::open(guard.path()).unwrap();
+        let mut buf = PageBuf::new(want.len().next_multiple_of(4096));
+        serial_object(&file, Op::Read, 131_072, &mut buf, 0, want.len()).unwrap();
+        assert!(buf[..want.len()] == want);
+        let beyond = serial_object(&file, Op::Read, 131_072, &mut buf[..4096], 1 << 20, 4096);
+        assert_eq!(beyond.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+}

@@ -1,0 +1,215 @@
+//! fio as a child: found on the PATH, given a job, read back, and never left behind.
+
+use std::env;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::failure::Failure;
+use crate::stop;
+
+/// A fio that runs.
+#[derive(Debug, Clone)]
+pub struct Fio {
+    program: PathBuf,
+    pub version: String,
+}
+
+/// Reads of one file, in the words of fio. Each job has its own part of the file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FioJob {
+    pub file: PathBuf,
+    /// A ring with registered buffers; otherwise plain preads.
+    pub ring: bool,
+    pub bs: u64,
+    pub depth: u64,
+    pub jobs: u64,
+    /// Bytes of the file that are read, again and again, by all jobs together.
+    pub region: u64,
+    /// Bytes that are moved, by all jobs together.
+    pub total: u64,
+}
+
+impl FioJob {
+    fn arguments(&self) -> Vec<String> {
+        let share = |bytes: u64| bytes / self.jobs / self.bs * self.bs;
+        let part = share(self.region).max(self.bs);
+        let mut line = vec![
+            "--name=fullbore".into(),
+            format!("--filename={}", escape(&self.file)),
+            "--rw=read".into(),
+            "--readonly".into(),
+            "--allow_file_create=0".into(),
+            "--direct=1".into(),
+            format!("--bs={}", self.bs),
+            format!("--iodepth={}", self.depth),
+            format!("--numjobs={}", self.jobs),
+            "--thread".into(),
+            "--group_reporting".into(),
+            format!("--size={part}"),
+            format!("--offset_increment={part}"),
+            format!("--io_size={}", share(self.total).max(self.bs)),
+            // It is asked for a rate only: its clocks per command would cost it.
+            "--gtod_reduce=1".into(),
+            "--eta=never".into(),
+            "--output-format=json".into(),
+        ];
+        line.push(format!("--ioengine={}", if self.ring { "io_uring" } else { "psync" }));
+        if self.ring {
+            line.extend(["--fixedbufs".into(), "--registerfiles".into()]);
+        }
+        line
+    }
+}
+
+/// fio takes a colon for the start of another file name.
+fn escape(path: &Path) -> String {
+    path.to_string_lossy().replace('\\', "\\\\").replace(':', "\\:")
+}
+
+impl Fio {
+    pub fn find() -> Result<Self, Failure> {
+        let missing =
+            || Failure::setup("--compare=fio finds no fio on the PATH: install it, or leave out --compare");
+        let folders = env::var_os("PATH").unwrap_or_default();
+        let program = env::split_paths(&folders)
+            .map(|dir| dir.join("fio"))
+            .find(|file| file.is_file())
+            .ok_or_else(missing)?;
+        let answer = Command::new(&program).arg("--version").output();
+        let answer =
+            answer.map_err(|error| Failure::Setup(format!("{} does not run: {error}", program.display())))?;
+        Ok(Self { program, version: String::from_utf8_lossy(&answer.stdout).trim().to_owned() })
+    }
+
+    /// Runs a job and answers its rate in 10^9 bytes a second.
+    pub fn run(&self, job: &FioJob) -> Result<f64, Failure> {
+        let mut command = Command::new(&self.program);
+        command.args(job.arguments()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child =
+            Killed(command.spawn().map_err(|error| Failure::Setup(format!("starting fio: {error}")))?);
+        let (out, err) = (child.0.stdout.take(), child.0.stderr.take());
+        // A full pipe would stop it: both are emptied while it runs.
+        thread::scope(|scope| {
+            let out = scope.spawn(|| read_all(out));
+            let err = scope.spawn(|| read_all(err));
+            let status = loop {
+                match child.0.try_wait().map_err(Failure::setup)? {
+                    Some(status) => break status,
+                    None if stop::requested() => return Err(child.end()),
+                    None => thread::sleep(Duration::from_millis(20)),
+                }
+            };
+            stop::check()?;
+            let (out, err) = (out.join().unwrap_or_default(), err.join().unwrap_or_default());
+            match rate(&out) {
+                Ok(rate) if status.success() => Ok(rate),
+                result => {
+                    let cause = err.lines().chain(out.lines()).find(|line| line.starts_with("fio: "));
+                    let cause =
+                        cause.map(str::to_owned).or(result.err()).unwrap_or_else(|| status.to_string());
+                    Err(Failure::Setup(format!(
+                        "fio failed: {cause}: run it by hand with {:?}",
+                        job.arguments()
+                    )))
+                }
+            }
+        })
+    }
+}
+
+fn read_all(pipe: Option<impl Read>) -> String {
+    let mut text = Vec::new();
+    if let Some(mut pipe) = pipe {
+        // A pipe that breaks ends the text; the exit status tells why.
+        let _ = pipe.read_to_end(&mut text);
+    }
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+/// A child that does not outlive its holder.
+struct Killed(Child);
+
+impl Killed {
+    fn end(&mut self) -> Failure {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+        Failure::Stopped
+    }
+}
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// The rate in fio's JSON, which words of it may precede.
+fn rate(text: &str) -> Result<f64, String> {
+    let start = text.find('{').ok_or("it printed no JSON")?;
+    let mut values = serde_json::Deserializer::from_str(&text[start..]).into_iter::<Value>();
+    let answer = values.next().and_then(Result::ok).ok_or("its JSON is cut short")?;
+    let job = &answer["jobs"][0];
+    match job["error"].as_i64() {
+        Some(0) => {}
+        Some(error) => return Err(format!("its jobs ended with error {error}")),
+        None => return Err("its JSON has no jobs".into()),
+    }
+    let number = |key: &str| job["read"][key].as_f64().filter(|&value| value > 0.0);
+    let (bytes, millis) =
+        (number("io_bytes").ok_or("it read nothing")?, number("runtime").ok_or("it took no time")?);
+    Ok(bytes / millis / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job() -> FioJob {
+        let file = PathBuf::from("/tmp/a:b");
+        FioJob { file, ring: true, bs: 128 << 10, depth: 640, jobs: 2, region: 1020 << 20, total: 5120 << 20 }
+    }
+
+    #[test]
+    fn a_job_in_the_words_of_fio() {
+        let line = job().arguments().join(" ");
+        for part in [
+            "--filename=/tmp/a\\:b",
+            "--ioengine=io_uring",
+            "--fixedbufs",
+            "--registerfiles",
+            "--readonly",
+            "--bs=131072",
+            "--iodepth=640",
+            "--numjobs=2",
+            &format!("--size={0} --offset_increment={0}", 510 << 20),
+            &format!("--io_size={}", 2560u64 << 20),
+        ] {
+            assert!(line.contains(part), "{part} is not in {line}");
+        }
+        let plain = FioJob { ring: false, depth: 1, jobs: 1, ..job() }.arguments().join(" ");
+        assert!(plain.contains("--ioengine=psync") && !plain.contains("fixedbufs"));
+    }
+
+    #[test]
+    fn the_rate_is_bytes_over_time() {
+        let good = r#"note {"jobs": [{"error": 0, "read": {"io_bytes": 4000000, "runtime": 2}}]} end"#;
+        assert!((rate(good).unwrap() - 2.0).abs() < 1e-9);
+        for bad in ["", "{", "{}", r#"{"jobs": [{"error": 5, "read": {}}]}"#, r#"{"jobs": [{"error": 0}]}"#] {
+            assert!(rate(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn fio_runs_where_there_is_one() {
+        let Ok(fio) = Fio::find() else { return println!("skipped: no fio on the PATH") };
+        assert!(fio.version.starts_with("fio"));
+        let error = fio.run(&FioJob { file: "/nonexistent/file".into(), ring: false, ..job() }).unwrap_err();
+        assert!(error.to_string().contains("fio"), "{error}");
+        assert_eq!(error.status(), 2);
+    }
+}

@@ -1,0 +1,277 @@
+//! The report: a table for people as the run goes, or one JSON object at its end.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+
+use crate::args::Plan;
+use crate::arm::Outcome;
+use crate::compare::Compared;
+use crate::failure::Failure;
+use crate::place::{Place, Truth};
+use crate::units::{count, human, nanos};
+use crate::verify::Verified;
+
+/// One row of the table.
+#[derive(Debug, Clone, Default)]
+pub struct Row {
+    pub arm: &'static str,
+    /// Objects in flight of each job.
+    pub iodepth: usize,
+    pub outcome: Outcome,
+    pub times_serial: f64,
+    pub verified: Option<Verified>,
+}
+
+/// What is said of the run as a whole.
+#[derive(Debug, Clone, Default)]
+pub struct Facts {
+    pub lanes: usize,
+    pub pool_objects: usize,
+    pub pool_bytes: u64,
+    pub note: Option<String>,
+}
+
+/// The report and where it goes.
+pub struct Report<'a> {
+    plan: &'a Plan,
+    place: &'a Place,
+    out: Box<dyn Write>,
+    pub facts: Facts,
+    pub rows: Vec<Row>,
+    pub compared: Option<Compared>,
+}
+
+/// Opens what the report is written to, before anything is measured.
+pub fn sink(plan: &Plan) -> Result<Box<dyn Write>, Failure> {
+    let Some(path) = &plan.output else { return Ok(Box::new(io::stdout())) };
+    let refused = |error| Failure::Setup(format!("--output={}: {error}: name another file", path.display()));
+    Ok(Box::new(File::create(path).map_err(refused)?))
+}
+
+impl<'a> Report<'a> {
+    pub fn new(plan: &'a Plan, place: &'a Place, facts: Facts, out: Box<dyn Write>) -> Self {
+        let mut report = Self { plan, place, out, facts, rows: Vec::new(), compared: None };
+        report.say(&report.head());
+        report.say(&[String::new(), title()]);
+        report
+    }
+
+    /// Lines for people. A reader that went away (`| head`) is no reason to stop measuring or to fail.
+    pub fn say(&mut self, lines: &[String]) {
+        if !self.plan.json {
+            let _ = lines.iter().try_for_each(|line| writeln!(self.out, "{line}"));
+            let _ = self.out.flush();
+        }
+    }
+
+    pub fn add(&mut self, row: Row) {
+        self.say(&[line(&row)]);
+        self.rows.push(row);
+    }
+
+    /// Writes what is left to write. `failure` is why the run ended early, if it did.
+    pub fn finish(&mut self, failure: Option<&Failure>) -> Result<(), Failure> {
+        if !self.plan.json {
+            return Ok(());
+        }
+        let text = format!("{:#}\n", self.json(failure));
+        match self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush()) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                Err(Failure::Setup(format!("writing the report: {error}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn head(&self) -> Vec<String> {
+        let (plan, place, facts) = (self.plan, self.place, &self.facts);
+        let jobs = if plan.jobs > 1 { format!(", {} jobs", plan.jobs) } else { String::new() };
+        let mut lines = vec![
+            format!("fullbore {} on Linux {}", env!("CARGO_PKG_VERSION"), kernel()),
+            format!(
+                "file: {} ({}, {} of {})",
+                place.path.display(),
+                place.kind,
+                human(place.size),
+                human(place.file_bytes)
+            ),
+            format!(
+                "{}: objects of {} in commands of {}; {} of depth {}{jobs}; every arm rotates through {} \
+                 objects ({})",
+                plan.rw.name(),
+                human(plan.bs),
+                human(plan.cmd_size.into()),
+                count(facts.lanes as u64, "lane"),
+                plan.lane_depth,
+                facts.pool_objects,
+                human(facts.pool_bytes)
+            ),
+        ];
+        if place.kind == "tmpfs" {
+            lines
+                .push("note: tmpfs is memory: this measures copies, and kernel workers, not a device".into());
+        }
+        lines.extend(facts.note.iter().map(|note| format!("note: {note}")));
+        lines
+    }
+
+    fn json(&self, failure: Option<&Failure>) -> Value {
+        let (plan, place, facts) = (self.plan, self.place, &self.facts);
+        let mut all = json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "kernel": kernel(),
+            "date": date(SystemTime::now()),
+            "cpus": std::thread::available_parallelism().map_or(0, usize::from),
+            "file": place.path.to_string_lossy(),
+            "file_system": place.kind,
+            "file_bytes": place.file_bytes,
+            "size": place.size,
+            "made": place.was_made(),
+            "content": match place.truth { Truth::Content(_) => "own", Truth::Pread => "foreign" },
+            "rw": plan.rw.name(),
+            "numjobs": plan.jobs,
+            "pool_objects": facts.pool_objects,
+            "pool_bytes": facts.pool_bytes,
+            "note": facts.note,
+            "verify": plan.verify,
+            "error": failure.map(Failure::to_string),
+            "arms": self.rows.iter().map(|row| self.arm(row)).collect::<Vec<_>>(),
+        });
+        if let Some(compared) = &self.compared {
+            all["compare"] = compared.json();
+        }
+        json!({ "fullbore": all })
+    }
+
+    fn arm(&self, row: &Row) -> Value {
+        let outcome = &row.outcome;
+        let serial = row.arm == "serial";
+        json!({
+            "arm": row.arm,
+            "iodepth": row.iodepth,
+            "bs": self.plan.bs,
+            "cmd_size": self.plan.cmd_size,
+            "lanes": if serial { 0 } else { self.facts.lanes },
+            "lane_depth": if serial { 1 } else { self.plan.lane_depth },
+            "bytes": outcome.bytes,
+            "seconds": outcome.spent.wall.as_secs_f64(),
+            "gbps": outcome.spent.gbps(outcome.bytes),
+            "times_serial": row.times_serial,
+            "max_commands_in_flight": outcome.max_commands,
+            "max_objects_in_flight": outcome.max_objects,
+            "cpu_s_per_gib": outcome.spent.cpu_s_per_gib(outcome.bytes),
+            "lat_ns": {"p50": outcome.latency.p50, "p99": outcome.latency.p99, "max": outcome.latency.max},
+            "path": outcome.path,
+            "verified_bytes": row.verified.as_ref().map_or(0, |found| found.bytes),
+            "mismatches": row.verified.as_ref().map_or(0, |found| found.mismatches),
+        })
+    }
+}
+
+fn title() -> String {
+    format!(
+        "{:<7} {:>8} {:>7} {:>8} {:>9} {:>8} {:>9} {:>9} {:>9}  {}",
+        "arm", "iodepth", "GB/s", "x serial", "commands", "objects", "CPU s/GiB", "p50", "p99", "path"
+    )
+}
+
+fn line(row: &Row) -> String {
+    let outcome = &row.outcome;
+    format!(
+        "{:<7} {:>8} {:>7.2} {:>8.2} {:>9} {:>8} {:>9.3} {:>9} {:>9}  {}",
+        row.arm,
+        row.iodepth,
+        outcome.spent.gbps(outcome.bytes),
+        row.times_serial,
+        outcome.max_commands,
+        outcome.max_objects,
+        outcome.spent.cpu_s_per_gib(outcome.bytes),
+        nanos(outcome.latency.p50),
+        nanos(outcome.latency.p99),
+        outcome.path
+    )
+}
+
+fn kernel() -> String {
+    fs::read_to_string("/proc/sys/kernel/osrelease")
+        .map_or_else(|_| "unknown".into(), |text| text.trim().into())
+}
+
+/// A time as RFC 3339 writes it, in UTC.
+fn date(time: SystemTime) -> String {
+    let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    // Days are counted from 1 March of a year 0 of 400-year eras, so that a leap day ends its year.
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = year + era * 400 + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::work::{LatencySummary, Spent};
+    use std::time::Duration;
+
+    fn row() -> Row {
+        let spent = Spent { wall: Duration::from_secs(1), cpu: Duration::from_millis(500) };
+        let latency = LatencySummary { p50: 1_500_000, p99: 2_500_000, max: 3_000_000 };
+        let path = "uring fixed".into();
+        let outcome = Outcome { bytes: 5 << 30, spent, latency, max_commands: 64, max_objects: 8, path };
+        let verified = Some(Verified { bytes: 1 << 30, mismatches: 3, first: Some("x".into()) });
+        Row { arm: "engine", iodepth: 8, outcome, times_serial: 4.5, verified }
+    }
+
+    #[test]
+    fn columns_stand_under_their_titles() {
+        let (title, line) = (title(), line(&row()));
+        for (name, value) in
+            [("GB/s", "5.37"), ("x serial", "4.50"), ("CPU s/GiB", "0.100"), ("p50", "1.50 ms")]
+        {
+            let end = |text: &str, part: &str| text.find(part).map(|at| at + part.len());
+            assert_eq!(end(&title, name), end(&line, value), "{name}\n{title}\n{line}");
+        }
+        assert!(line.ends_with("  uring fixed"));
+    }
+
+    #[test]
+    fn dates_are_right_over_leap_days() {
+        let at = |seconds| date(UNIX_EPOCH + Duration::from_secs(seconds));
+        assert_eq!(at(0), "1970-01-01T00:00:00Z");
+        assert_eq!(at(951_782_399), "2000-02-28T23:59:59Z");
+        assert_eq!(at(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(at(1_735_689_599), "2024-12-31T23:59:59Z");
+        assert_eq!(at(1_796_000_000), "2026-11-30T00:53:20Z");
+    }
+
+    #[test]
+    fn json_has_what_the_table_has() {
+        let (plan, place) = crate::place::tests::nowhere();
+        let mut report =
+            Report::new(&plan, &place, Facts { lanes: 2, ..Facts::default() }, Box::new(io::sink()));
+        report.add(row());
+        let all = report.json(Some(&Failure::data("bad")))["fullbore"].take();
+        let arm = &all["arms"][0];
+        for key in ["arm", "iodepth", "bs", "cmd_size", "lanes", "lane_depth", "gbps", "times_serial", "path"]
+        {
+            assert!(!arm[key].is_null(), "{key}");
+        }
+        for key in ["max_commands_in_flight", "max_objects_in_flight", "cpu_s_per_gib", "verified_bytes"] {
+            assert!(arm[key].is_number(), "{key}");
+        }
+        assert_eq!(arm["lat_ns"], json!({"p50": 1_500_000, "p99": 2_500_000, "max": 3_000_000}));
+        assert_eq!((arm["mismatches"].as_u64(), all["error"].as_str()), (Some(3), Some("bad")));
+        for key in ["version", "kernel", "date", "file", "size"] {
+            assert!(!all[key].is_null(), "{key}");
+        }
+    }
+}

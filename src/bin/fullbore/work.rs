@@ -1,0 +1,250 @@
+//! What an arm has to do and how it is measured: the order of objects, the shared feed, clocks and times.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use nix::sys::resource::{UsageWho, getrusage};
+
+use crate::args::Limit;
+use crate::failure::Failure;
+use crate::stop;
+
+/// Objects that an arm moves at least, unless time ends it.
+const MIN_OBJECTS: u64 = 256;
+
+/// The offsets of whole objects, in order or shuffled, over the file again and again.
+#[derive(Debug, Clone, Copy)]
+pub struct Order {
+    count: u64,
+    bs: u64,
+    shuffled: bool,
+}
+
+impl Order {
+    pub fn new(size: u64, bs: u64, shuffled: bool) -> Self {
+        Self { count: (size / bs).max(1), bs, shuffled }
+    }
+
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Objects an arm moves: all of the file, and no fewer than make a steady number.
+    pub fn objects_an_arm(&self) -> u64 {
+        self.count.max(MIN_OBJECTS)
+    }
+
+    /// File offset of the `index`-th object. Each round over the file takes every object once.
+    pub fn offset(&self, index: u64) -> u64 {
+        let (round, index) = (index / self.count, index % self.count);
+        let object = if self.shuffled { self.shuffle(index, round) } else { index };
+        object * self.bs
+    }
+
+    /// A keyed permutation of 0..count: a Feistel network over the next even number of bits, walked until
+    /// it lands inside. It needs no memory, however many objects a device holds.
+    fn shuffle(&self, index: u64, round: u64) -> u64 {
+        let bits = (u64::BITS - (self.count - 1).leading_zeros()).div_ceil(2).max(1);
+        let mask = (1 << bits) - 1;
+        let mut at = index;
+        loop {
+            let (mut left, mut right) = (at >> bits, at & mask);
+            for turn in 0..4 {
+                let key = right.wrapping_add(turn << 56).wrapping_add(round << 32);
+                let hash = (key ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+                (left, right) =
+                    (right, left ^ ((hash ^ (hash >> 29)).wrapping_mul(0x94d0_49bb_1331_11eb) >> 32 & mask));
+            }
+            at = left << bits | right;
+            if at < self.count {
+                return at;
+            }
+        }
+    }
+}
+
+/// Deals objects to the threads of an arm until the count, the time, an error or Ctrl-C ends it.
+pub struct Feed {
+    order: Order,
+    next: AtomicU64,
+    total: u64,
+    until: Option<Instant>,
+    halted: AtomicBool,
+}
+
+impl Feed {
+    /// The whole of an arm, from now on.
+    pub fn new(order: Order, limit: Limit) -> Self {
+        let total = if limit.time_based { u64::MAX } else { order.objects_an_arm() };
+        Self::starting(order, total, limit.runtime.map(|time| Instant::now() + time))
+    }
+
+    /// A given number of objects.
+    pub fn of(order: Order, total: u64) -> Self {
+        Self::starting(order, total, None)
+    }
+
+    fn starting(order: Order, total: u64, until: Option<Instant>) -> Self {
+        Self { order, next: AtomicU64::new(0), total, until, halted: AtomicBool::new(false) }
+    }
+
+    /// The offset of the next object, or `None` when the arm is to drain.
+    pub fn take(&self) -> Option<u64> {
+        if self.halted.load(Ordering::Relaxed) || stop::requested() {
+            return None;
+        }
+        if self.until.is_some_and(|until| Instant::now() >= until) {
+            return None;
+        }
+        let index = self.next.fetch_add(1, Ordering::Relaxed);
+        (index < self.total).then(|| self.order.offset(index))
+    }
+
+    /// Lets every thread of the arm drain: one of them failed.
+    pub fn halt(&self) {
+        self.halted.store(true, Ordering::Relaxed);
+    }
+
+    /// Objects the arm will move, if a count ends it.
+    pub fn total(&self) -> Option<u64> {
+        (self.total != u64::MAX).then_some(self.total)
+    }
+}
+
+/// Times of objects, in nanoseconds.
+pub struct Latency(Histogram<u64>);
+
+impl Latency {
+    pub fn new() -> Result<Self, Failure> {
+        Histogram::new_with_bounds(1, 3_600_000_000_000, 3).map(Self).map_err(Failure::setup)
+    }
+
+    pub fn record(&mut self, time: Duration) {
+        self.0.saturating_record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    pub fn add(&mut self, other: &Self) -> Result<(), Failure> {
+        self.0.add(&other.0).map_err(Failure::setup)
+    }
+
+    pub fn summary(&self) -> LatencySummary {
+        let (p50, p99) = (self.0.value_at_quantile(0.5), self.0.value_at_quantile(0.99));
+        LatencySummary { p50, p99, max: self.0.max() }
+    }
+}
+
+/// What the report says of the times, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LatencySummary {
+    pub p50: u64,
+    pub p99: u64,
+    pub max: u64,
+}
+
+/// Wall clock and CPU clock of an arm.
+pub struct Clocks {
+    wall: Instant,
+    cpu: Duration,
+}
+
+impl Clocks {
+    pub fn start() -> Result<Self, Failure> {
+        Ok(Self { cpu: cpu()?, wall: Instant::now() })
+    }
+
+    pub fn stop(&self) -> Result<Spent, Failure> {
+        let wall = self.wall.elapsed();
+        Ok(Spent { wall, cpu: cpu()?.saturating_sub(self.cpu) })
+    }
+}
+
+/// What an arm took.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Spent {
+    pub wall: Duration,
+    pub cpu: Duration,
+}
+
+impl Spent {
+    /// 10^9 bytes a second.
+    pub fn gbps(&self, bytes: u64) -> f64 {
+        bytes as f64 / self.wall.as_secs_f64().max(1e-9) / 1e9
+    }
+
+    pub fn cpu_s_per_gib(&self, bytes: u64) -> f64 {
+        self.cpu.as_secs_f64() / (bytes.max(1) as f64 / (1u64 << 30) as f64)
+    }
+}
+
+/// CPU time of the process. The kernel's io_uring workers are threads of it and count.
+fn cpu() -> Result<Duration, Failure> {
+    let usage = getrusage(UsageWho::RUSAGE_SELF).map_err(Failure::setup)?;
+    let [user, system] = [usage.user_time(), usage.system_time()];
+    let micros = (user.tv_sec() + system.tv_sec()) * 1_000_000 + user.tv_usec() + system.tv_usec();
+    Ok(Duration::from_micros(micros.unsigned_abs()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_round_takes_every_object_once() {
+        for count in [1, 2, 3, 51, 256, 1000] {
+            let order = Order::new(count * 4096, 4096, true);
+            for round in 0..3 {
+                let mut seen: Vec<u64> = (0..count).map(|i| order.offset(round * count + i) / 4096).collect();
+                seen.sort_unstable();
+                assert!(seen.iter().copied().eq(0..count), "{count} objects, round {round}");
+            }
+        }
+    }
+
+    #[test]
+    fn shuffled_is_not_in_order_and_rounds_differ() {
+        let order = Order::new(1000 * 4096, 4096, true);
+        let round = |n: u64| (0..1000).map(|i| order.offset(n * 1000 + i)).collect::<Vec<_>>();
+        let in_order = round(0).windows(2).filter(|pair| pair[1] == pair[0] + 4096).count();
+        assert!(in_order < 10, "{in_order} of 999 are in order");
+        assert_ne!(round(0), round(1));
+        assert_eq!(round(2), round(2), "the same seed gives the same order");
+    }
+
+    #[test]
+    fn an_arm_takes_256_objects_or_all_of_a_large_file() {
+        assert_eq!(Order::new(1 << 30, 20 << 20, false).objects_an_arm(), 256);
+        assert_eq!(Order::new(1 << 30, 1 << 20, false).objects_an_arm(), 1024);
+        let feed = Feed::new(Order::new(3 * 4096, 4096, false), Limit { time_based: false, runtime: None });
+        let offsets: Vec<u64> = std::iter::from_fn(|| feed.take()).collect();
+        assert_eq!(offsets.len(), 256);
+        assert_eq!(offsets[..4], [0, 4096, 8192, 0]);
+    }
+
+    #[test]
+    fn time_and_errors_end_a_feed() {
+        let order = Order::new(1 << 20, 4096, false);
+        let over = Feed::new(order, Limit { time_based: true, runtime: Some(Duration::ZERO) });
+        assert!(over.take().is_none() && over.total().is_none());
+        let feed = Feed::of(order, 10);
+        assert!(feed.take().is_some());
+        feed.halt();
+        assert!(feed.take().is_none());
+    }
+
+    #[test]
+    fn rates_are_what_the_columns_say() {
+        let spent = Spent { wall: Duration::from_secs(2), cpu: Duration::from_secs(3) };
+        assert!((spent.gbps(4_000_000_000) - 2.0).abs() < 1e-9);
+        assert!((spent.cpu_s_per_gib(3 << 30) - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn times_are_kept_to_three_digits() {
+        let mut latency = Latency::new().unwrap();
+        (1..=100).for_each(|ms| latency.record(Duration::from_millis(ms)));
+        let summary = latency.summary();
+        assert!(summary.p50.abs_diff(50_000_000) < 100_000 && summary.p99.abs_diff(99_000_000) < 200_000);
+        assert!(summary.max >= 100_000_000);
+    }
+}

@@ -1,0 +1,101 @@
+//! Command slots: what is known of each command in flight.
+
+use crate::memory::Window;
+use crate::plan;
+
+/// A command in its slot, from the moment it is cut until its last result.
+#[derive(Clone, Copy, Debug)]
+pub struct Slot {
+    pub generation: u32,
+    pub busy: bool,
+    /// The run it belongs to.
+    pub run: u16,
+    /// Extent of the transfer.
+    pub extent: u32,
+    /// On the target, and through scratch or not.
+    pub command: plan::Command,
+    /// The extent's memory that `command.take` bytes belong to.
+    pub memory: Window,
+    /// Registered buffer of `memory`.
+    pub buffer: Option<u16>,
+    /// Bytes of `command.len` that were moved so far.
+    pub done: u32,
+    /// How often it was asked again with nothing gained.
+    pub attempts: u8,
+    /// Clock when it was pushed.
+    pub issued: u64,
+    pub flush: bool,
+}
+
+/// The slots of a lane.
+#[derive(Debug)]
+pub struct Slots {
+    slots: Vec<Slot>,
+    free: Vec<u16>,
+    bits: u32,
+}
+
+impl Slots {
+    pub fn new(depth: usize, first_generation: u32) -> Slots {
+        let bits = usize::BITS - (depth.max(2) - 1).leading_zeros();
+        let none = plan::Command { offset: 0, len: 0, skip: 0, take: 0, scratch: false };
+        let slot = Slot {
+            generation: first_generation % (u32::MAX >> bits),
+            busy: false,
+            run: 0,
+            extent: 0,
+            command: none,
+            memory: Window::empty(),
+            buffer: None,
+            done: 0,
+            attempts: 0,
+            issued: 0,
+            flush: false,
+        };
+        Slots { slots: vec![slot; depth], free: (0..depth as u16).rev().collect(), bits }
+    }
+
+    /// Takes a free slot.
+    pub fn take(&mut self) -> Option<u16> {
+        let index = self.free.pop()?;
+        self.slots[index as usize].busy = true;
+        Some(index)
+    }
+
+    /// Frees a slot; answers to this use of it are stale from now on.
+    pub fn free(&mut self, index: u16) {
+        let mask = u32::MAX >> self.bits;
+        let slot = &mut self.slots[index as usize];
+        slot.busy = false;
+        // The highest generation is left out: no user_data is all ones, which queues keep for themselves.
+        slot.generation = (slot.generation + 1) % mask;
+        self.free.push(index);
+    }
+
+    pub fn get(&self, index: u16) -> &Slot {
+        &self.slots[index as usize]
+    }
+
+    pub fn get_mut(&mut self, index: u16) -> &mut Slot {
+        &mut self.slots[index as usize]
+    }
+
+    /// `trace_id << 32 | generation << slot_bits | slot` (invariant I11).
+    pub fn user_data(&self, index: u16, trace_id: u32) -> u64 {
+        let generation = self.slots[index as usize].generation;
+        (trace_id as u64) << 32 | (generation << self.bits | index as u32) as u64
+    }
+
+    /// The slot that an answer belongs to, and whether it is this use of it.
+    pub fn find(&self, user_data: u64) -> Option<(u16, bool)> {
+        let low = user_data as u32;
+        let index = low & !(u32::MAX << self.bits);
+        let slot = self.slots.get(index as usize)?;
+        Some((index as u16, slot.busy && slot.generation == low >> self.bits))
+    }
+
+    /// Slots in use.
+    pub fn busy(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+}

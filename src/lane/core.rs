@@ -1,0 +1,211 @@
+//! What clients, lanes and the watchdog share: the entries, the clock, and the one place where completions are
+//! published.
+
+use super::job::{Job, Source};
+use super::slots::{Claim, Handle, Last, Outcome, Published, Stop, Table};
+use super::transfer::{Completion, Times};
+use super::{Mutation, PathSet};
+use crate::error::{Error, ErrorKind};
+use crate::memory::Regions;
+use crate::plan::Extents;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Time in ns since the engine was built.
+#[derive(Clone, Debug)]
+pub enum Clock {
+    Real(Instant),
+    /// Set by the simulation.
+    #[cfg_attr(not(test), allow(dead_code))]
+    Sim(Arc<AtomicU64>),
+}
+
+impl Clock {
+    pub fn now(&self) -> u64 {
+        match self {
+            Clock::Real(start) => start.elapsed().as_nanos() as u64,
+            Clock::Sim(now) => now.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Beside the paths of an entry: a flush ran behind its writes.
+pub const FLUSHED: u32 = 1 << 31;
+
+/// See the module.
+pub struct Core {
+    pub table: Table<Job>,
+    pub regions: Arc<Regions>,
+    pub clock: Clock,
+    pub closing: AtomicBool,
+    /// Bytes of memory under abandoned transfers.
+    pub quarantined: AtomicU64,
+    /// A defect built in on purpose: the simulation must catch it.
+    pub mutation: Option<Mutation>,
+}
+
+impl Core {
+    pub fn new(entries: usize, regions: Arc<Regions>, clock: Clock) -> Core {
+        Core {
+            table: Table::new(entries, 0),
+            regions,
+            clock,
+            closing: AtomicBool::new(false),
+            quarantined: AtomicU64::new(0),
+            mutation: None,
+        }
+    }
+
+    /// Whether a built-in defect is on. Never, outside of tests.
+    pub fn mutant(&self, mutation: Mutation) -> bool {
+        cfg!(test) && self.mutation == Some(mutation)
+    }
+
+    /// Publishes a transfer for which nothing is in flight any more.
+    pub fn publish(&self, last: Last) {
+        let handle = last.claim().handle;
+        let mut mailbox = None;
+        if let Some(job) = self.table.body(last.claim()) {
+            if let Some(stop) = self.table.stopped(last.claim()) {
+                job.mark_stopped(stop);
+            }
+            job.release_raw(&self.regions);
+            mailbox = job.mailbox.clone();
+        }
+        match self.table.publish(last, self.clock.now()) {
+            Published::Done { wake } => self.notify(handle, mailbox, wake),
+            Published::Detached(job) => drop(job),
+            Published::Absorbed(job) => {
+                if let Some(job) = job {
+                    self.quarantine(&job, false);
+                }
+            }
+        }
+    }
+
+    fn notify(
+        &self,
+        handle: Handle,
+        mailbox: Option<Arc<super::mailbox::Mailbox>>,
+        wake: Option<std::task::Waker>,
+    ) {
+        if let Some(waker) = wake {
+            waker.wake();
+        }
+        let Some(mailbox) = mailbox else { return };
+        if self.mutant(Mutation::CompleteTwice) {
+            mailbox.put(handle);
+        }
+        if mailbox.put(handle) {
+            // The client is gone; its completions have no reader.
+            while let Some(handle) = mailbox.take() {
+                drop(self.table.consume(handle));
+            }
+        }
+    }
+
+    /// Stops a transfer: nothing more of it is issued. It completes when what is in flight has drained.
+    pub fn stop(&self, handle: Handle, reason: Stop) {
+        if let Some(last) = self.table.stop(handle, reason) {
+            self.publish(last);
+        }
+    }
+
+    /// Publishes a transfer as abandoned and quarantines its memory, unless it completes first.
+    pub fn abandon(&self, handle: Handle) -> bool {
+        let Some(pin) = self.table.pin(handle) else { return false };
+        let mut abandoned = false;
+        if let Some(job) = self.table.body(&pin) {
+            self.quarantine(job, true);
+            match self.table.abandon(&pin, self.clock.now()) {
+                Some(Published::Done { wake }) => {
+                    abandoned = true;
+                    self.notify(handle, job.mailbox.clone(), wake);
+                }
+                Some(_) => abandoned = true,
+                None => self.quarantine(job, false),
+            }
+        }
+        if let Some(last) = self.table.finish(pin) {
+            self.publish(last);
+        }
+        abandoned
+    }
+
+    fn quarantine(&self, job: &Job, on: bool) {
+        let bytes = job.asked();
+        if on {
+            self.quarantined.fetch_add(bytes, Ordering::SeqCst);
+            job.each_region(&self.regions, |r| {
+                r.quarantined.fetch_add(1, Ordering::SeqCst);
+            });
+        } else {
+            job.each_region(&self.regions, |r| {
+                r.quarantined.fetch_sub(1, Ordering::SeqCst);
+            });
+            self.quarantined.fetch_sub(bytes, Ordering::SeqCst);
+        }
+    }
+
+    /// Gives a claim back; the last one is published.
+    pub fn finish(&self, claim: Claim) {
+        if let Some(last) = self.table.finish(claim) {
+            self.publish(last);
+        }
+    }
+
+    /// Takes the completion of a published transfer. One caller only: see [`Table::consume`].
+    pub fn consume(&self, handle: Handle) -> Option<Completion> {
+        self.table.consume(handle).map(|outcome| self.complete(outcome))
+    }
+
+    fn complete(&self, outcome: Outcome<Job>) -> Completion {
+        let (mut whole, mut transfer, mut target) = (true, None, None);
+        if let Some(job) = outcome.body {
+            let flushed = outcome.paths & FLUSHED != 0;
+            whole = outcome.bytes >= job.asked() && (flushed || !job.wants_flush());
+            target = Some(job.target().name.clone());
+            if let Source::Owned(owned) = job.source {
+                transfer = Some(owned);
+            }
+        }
+        let why = |stop| {
+            let error = match stop {
+                Stop::Cancelled => Error::new(ErrorKind::Cancelled, "the transfer was cancelled"),
+                Stop::TimedOut => Error::new(
+                    ErrorKind::TimedOut,
+                    "the deadline passed before all of it was moved; the device is slow or the deadline short",
+                ),
+                Stop::Shutdown => Error::new(ErrorKind::Shutdown, "the engine was shut down"),
+                Stop::LaneFailed => Error::new(ErrorKind::LaneFailed, "a lane died; see the log, build a new engine"),
+            };
+            target.iter().fold(error, |error, name| error.on(name))
+        };
+        let result = match (outcome.abandoned, outcome.fault, outcome.stop) {
+            (true, ..) => Err(Error::new(
+                ErrorKind::Abandoned,
+                "deadline and grace passed with commands in flight: the device or its driver hangs; the memory is \
+                 quarantined until their late results are in",
+            )),
+            (_, Some(fault), _) => Err(fault),
+            (_, None, Some(stop)) if !whole => Err(why(stop)),
+            _ => Ok(()),
+        };
+        let since = |at: u64| Duration::from_nanos(at.saturating_sub(outcome.submitted));
+        let started = if outcome.started == 0 { outcome.finished } else { outcome.started };
+        Completion {
+            result,
+            bytes: outcome.bytes,
+            times: Times { queued: since(started), total: since(outcome.finished) },
+            paths: PathSet(outcome.paths & !FLUSHED),
+            transfer,
+            tag: outcome.tag,
+        }
+    }
+}
+
+/// The units of a job, as the planner counts them; a flush is one.
+pub fn units_of(job: &Job, unit_size: u64) -> u32 {
+    if job.count() == 0 { 1 } else { crate::plan::count_units(job, unit_size, job.target().geometry.block) }
+}

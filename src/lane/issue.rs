@@ -1,0 +1,177 @@
+//! From shares to commands in the queue.
+
+use super::Mutation;
+use super::job::{Job, Piece};
+use super::lane_loop::{Lane, Run};
+use super::path::Path;
+use super::slots::{Claim, Stop};
+use crate::memory::{Fixed, Window};
+use crate::plan::{self, next_command};
+use crate::queue::Queue;
+use crate::target::{Kind, Op};
+
+/// The registered buffer that a piece of a region lies in, as far as this lane's ring knows it.
+fn registered(fixed: &[Option<Fixed>], piece: &Piece, memory: Window) -> Option<u16> {
+    fixed.get(piece.region as usize)?.as_ref()?.buffer(memory)
+}
+
+impl<Q: Queue> Lane<Q> {
+    /// Pushes commands while there are credits and work.
+    pub(super) fn fill(&mut self) {
+        while self.now >= self.again_at && self.queue.room() > 0 {
+            let Some(index) = self.again.pop_front() else { break };
+            self.ask_again(index);
+        }
+        while self.credits() > 0 && self.queue.room() > 0 {
+            let Some(run) = self.flushes.pop_front() else { break };
+            self.cut(run);
+        }
+        while self.credits() > 0 && self.queue.room() > 0 {
+            let Some(class) = self.schedule.pick(|class| self.cutting[class].is_some()) else { return };
+            let Some(run) = self.cutting[class].or_else(|| self.begin(class)) else { continue };
+            self.cutting[class] = self.cut(run).then_some(run);
+        }
+    }
+
+    /// Claims the next unit of the best share of a class. `None`: that share has none left, and is dropped.
+    fn begin(&mut self, class: usize) -> Option<u16> {
+        let now = self.now;
+        let share = self.schedule.front(class)?;
+        let handle = share.handle;
+        if share.deadline <= now {
+            self.core.stop(handle, Stop::TimedOut);
+        }
+        let Some(claim) = self.core.table.claim(handle) else {
+            self.schedule.drop_front(class);
+            return None;
+        };
+        if claim.unit == 0 {
+            self.core.table.mark_started(&claim, now);
+        }
+        let unit = self.core.table.body(&claim).and_then(|job| {
+            let share = self.schedule.front(class)?;
+            share.cursor.seek(job, claim.unit)
+        });
+        // A flush alone has no extents, hence no unit of bytes.
+        let (extent, pos, left) = unit.map_or((0, 0, 0), |u| (u.extent, u.pos, u.bytes));
+        Some(self.open_run(claim, (extent, pos, left), unit.is_none()))
+    }
+
+    pub(super) fn open_run(&mut self, claim: Claim, (extent, pos, left): (u32, u64, u64), flush: bool) -> u16 {
+        let index = self.free_runs.pop().unwrap_or_else(|| {
+            self.runs.push(None);
+            self.runs.len() as u16 - 1
+        });
+        let run =
+            Run { claim, extent, pos, left, outstanding: 0, flush, credit: 0, credit_extent: extent, moved: 0, paths: 0 };
+        self.runs[index as usize] = Some(run);
+        index
+    }
+
+    /// Cuts one command off a run and pushes it. True: the run has more to cut.
+    fn cut(&mut self, index: u16) -> bool {
+        let Some(run) = &mut self.runs[index as usize] else { return false };
+        if self.core.table.stopped(&run.claim).is_some() {
+            (run.left, run.flush) = (0, false);
+            self.close_if_done(index);
+            return false;
+        }
+        let Some(job) = self.core.table.body(&run.claim) else { return false };
+        let Some(slot) = self.slots.take() else { return true };
+        if run.flush {
+            run.flush = false;
+            run.outstanding += 1;
+            self.fill_flush(slot, index);
+            return false;
+        }
+        let (mut piece, target) = (job.piece(run.extent), job.target());
+        if run.pos == piece.len {
+            (run.extent, run.pos) = (run.extent + 1, 0);
+            piece = job.piece(run.extent);
+        }
+        // The planner sees the extent up to the end of the unit, so that no command crosses into the next one.
+        let end = piece.len.min(run.pos + run.left);
+        let command = next_command(&target.geometry, piece.offset, end, piece.window.addr(), run.pos);
+        let memory = piece.window.sub(run.pos as usize, command.take as usize);
+        let extent = run.extent;
+        run.pos += command.take as u64;
+        run.left -= command.take as u64;
+        run.outstanding += 1;
+        let more = run.left > 0;
+        let buffer = if command.scratch { None } else { registered(&self.fixed, &piece, memory) };
+        if command.scratch && job.op == Op::Write {
+            self.scratch.window(slot as usize).sub(0, memory.len()).copy_from(memory);
+        }
+        let now = self.now;
+        let entry = self.slots.get_mut(slot);
+        (entry.run, entry.extent, entry.command, entry.memory) = (index, extent, command, memory);
+        (entry.buffer, entry.done, entry.attempts, entry.issued, entry.flush) = (buffer, 0, 0, now, false);
+        self.push(slot);
+        if !more && self.core.mutant(Mutation::LeaseReturnedEarly) {
+            self.close_early(index);
+        }
+        more
+    }
+
+    fn fill_flush(&mut self, slot: u16, run: u16) {
+        let now = self.now;
+        let entry = self.slots.get_mut(slot);
+        entry.command = plan::Command { offset: 0, len: 0, skip: 0, take: 0, scratch: false };
+        (entry.run, entry.extent, entry.memory, entry.buffer) = (run, 0, Window::empty(), None);
+        (entry.done, entry.attempts, entry.issued, entry.flush) = (0, 0, now, true);
+        self.push(slot);
+    }
+
+    /// Pushes a command again, unless its transfer was stopped meanwhile.
+    fn ask_again(&mut self, index: u16) {
+        let run = self.slots.get(index).run;
+        let stopped = self.runs[run as usize].as_ref().is_none_or(|r| self.core.table.stopped(&r.claim).is_some());
+        if !stopped {
+            return self.push(index);
+        }
+        self.slots.free(index);
+        if let Some(run) = &mut self.runs[run as usize] {
+            run.outstanding -= 1;
+        }
+        self.close_if_done(run);
+    }
+
+    /// Pushes what is left of the command in a slot.
+    pub(super) fn push(&mut self, index: u16) {
+        let slot = *self.slots.get(index);
+        let Some(run) = &self.runs[slot.run as usize] else { return };
+        let Some(job) = self.core.table.body(&run.claim) else { return };
+        let (op, command) = (if slot.flush { Op::Flush } else { job.op }, slot.command);
+        let all = if command.scratch { self.scratch.window(index as usize) } else { slot.memory };
+        let window = all.sub(slot.done as usize, (command.len - slot.done) as usize);
+        let user_data = self.slots.user_data(index, job.trace_id);
+        let request = job.target().encode(op, command.offset + slot.done as u64, window, slot.buffer, user_data);
+        if self.queue.push(&request) {
+            self.queued += 1;
+        } else {
+            self.again.push_back(index);
+        }
+    }
+
+    /// The path that the command in a slot takes.
+    pub(super) fn path(job: &Job, scratch: bool, fixed: bool) -> Path {
+        let target = job.target();
+        match (target.kind, scratch, target.direct, fixed) {
+            (Kind::Null, ..) => Path::Null,
+            (_, true, ..) => Path::Scratch,
+            (_, _, true, true) => Path::Fixed,
+            (_, _, true, false) => Path::Plain,
+            (_, _, false, true) => Path::FixedBuffered,
+            (_, _, false, false) => Path::Buffered,
+        }
+    }
+
+    /// The defect `EagainQueuedTwice`: pushes every queued command a second time.
+    pub(super) fn push_all_again(&mut self) {
+        for index in 0..self.options.depth as u16 {
+            if self.slots.get(index).busy && self.queue.room() > 0 {
+                self.push(index);
+            }
+        }
+    }
+}

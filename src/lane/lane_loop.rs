@@ -1,0 +1,289 @@
+//! The loop of a lane.
+
+use super::Mutation;
+use super::command::Slots;
+use super::core::Core;
+use super::inbox::{Control, Inbox};
+use super::schedule::{CLASSES, Schedule};
+use super::slots::{Claim, Stop};
+use crate::memory::{Fixed, Scratch};
+use crate::queue::{Answer, Queue, Wait};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// What a lane is built with.
+#[derive(Clone, Copy, Debug)]
+pub struct LaneOptions {
+    /// Most commands in flight.
+    pub depth: usize,
+    /// Most bytes in a command.
+    pub command_size: u32,
+    pub unit_size: u64,
+    /// Generation that command slots begin with (tests begin near the wrap).
+    pub first_generation: u32,
+}
+
+/// A unit that the lane works on.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub claim: Claim,
+    /// Where the next command is cut: extent and byte in it.
+    pub extent: u32,
+    pub pos: u64,
+    /// Bytes of the unit not cut yet.
+    pub left: u64,
+    /// Commands in slots.
+    pub outstanding: u32,
+    /// A flush that is still to be issued.
+    pub flush: bool,
+    /// Bytes moved in `credit_extent` that were not added up yet.
+    pub credit: u64,
+    pub credit_extent: u32,
+    /// All bytes moved, and by which paths.
+    pub moved: u64,
+    pub paths: u32,
+}
+
+/// A lane over some queue.
+pub struct Lane<Q: Queue> {
+    pub(super) core: Arc<Core>,
+    pub(super) inbox: Arc<Inbox>,
+    pub(super) queue: Q,
+    pub(super) options: LaneOptions,
+    pub(super) schedule: Schedule,
+    pub(super) slots: Slots,
+    pub(super) runs: Vec<Option<Run>>,
+    pub(super) free_runs: Vec<u16>,
+    /// The unit that each class is cutting.
+    pub(super) cutting: [Option<u16>; CLASSES],
+    /// Commands to be pushed again: a short one's rest, or after EAGAIN.
+    pub(super) again: VecDeque<u16>,
+    /// Before this they wait.
+    pub(super) again_at: u64,
+    /// Registered regions by number, as this lane's ring knows them.
+    pub(super) fixed: Vec<Option<Fixed>>,
+    pub(super) scratch: Scratch,
+    pub(super) answers: Vec<Answer>,
+    pub(super) now: u64,
+    /// Flushes behind durable writes, to be issued.
+    pub(super) flushes: VecDeque<u16>,
+    /// The nearest deadline of a share, or earlier.
+    pub(super) deadline: u64,
+    /// Pushed and not accepted; accepted and not reaped.
+    pub(super) queued: u32,
+    pub(super) in_flight: u32,
+    stopping: bool,
+}
+
+impl<Q: Queue> Lane<Q> {
+    /// A lane over `queue`.
+    pub fn new(core: Arc<Core>, inbox: Arc<Inbox>, queue: Q, options: LaneOptions) -> std::io::Result<Lane<Q>> {
+        let depth = options.depth;
+        let runs = depth + CLASSES + 1;
+        let scratch_each = (options.command_size as usize).next_multiple_of(crate::memory::PAGE);
+        Ok(Lane {
+            schedule: Schedule::new(core.table.len()),
+            slots: Slots::new(depth + cfg!(test) as usize, options.first_generation),
+            runs: (0..runs).map(|_| None).collect(),
+            free_runs: (0..runs as u16).rev().collect(),
+            cutting: [None; CLASSES],
+            again: VecDeque::with_capacity(depth),
+            again_at: 0,
+            flushes: VecDeque::with_capacity(depth),
+            fixed: Vec::new(),
+            scratch: Scratch::new(depth + cfg!(test) as usize, scratch_each)?,
+            answers: Vec::with_capacity(depth + 1),
+            now: core.clock.now(),
+            deadline: u64::MAX,
+            queued: 0,
+            in_flight: 0,
+            stopping: false,
+            core,
+            inbox,
+            queue,
+            options,
+        })
+    }
+
+    /// One turn of the loop. False: the lane was told to stop and nothing is left to do.
+    ///
+    /// `Err(errno)`: the queue is broken. The caller drains and fails what is left.
+    pub fn step(&mut self) -> Result<bool, i32> {
+        self.now = self.core.clock.now();
+        self.inbox.counters.beats.add(1);
+        self.hear();
+        self.expire();
+        self.fill();
+        if self.stopping && self.idle() {
+            return Ok(false);
+        }
+        self.enter()?;
+        self.reap();
+        Ok(true)
+    }
+
+    /// Whether nothing is in flight, queued or waiting to be issued.
+    pub fn idle(&self) -> bool {
+        self.in_flight + self.queued == 0 && self.again.is_empty() && !self.has_work()
+    }
+
+    fn has_work(&self) -> bool {
+        !self.schedule.is_empty() || !self.flushes.is_empty() || self.cutting.iter().any(Option::is_some)
+    }
+
+    /// Credits left: what may be pushed without exceeding the depth.
+    pub(super) fn credits(&self) -> usize {
+        let depth = self.options.depth + self.core.mutant(Mutation::OneCreditTooMany) as usize;
+        depth - (self.slots.busy()).min(depth)
+    }
+
+    /// Takes messages and shares in. Messages first: a region is known before the first transfer over it.
+    fn hear(&mut self) {
+        while let Some(control) = self.inbox.control.pop() {
+            self.obey(control);
+        }
+        while let Some(share) = self.inbox.shares.pop() {
+            self.deadline = self.deadline.min(share.deadline);
+            self.schedule.push(share);
+        }
+    }
+
+    fn obey(&mut self, control: Control) {
+        match control {
+            Control::File { slot, fd, acks } => acks.answer(self.queue.set_file(slot, Some(fd))),
+            Control::CloseFile { slot, done } => {
+                if let Err(error) = self.queue.set_file(slot, None) {
+                    tracing::warn!(%error, slot, "a closed file stays in the ring's table");
+                }
+                drop(done);
+            }
+            Control::AddBuffers { id, slabs, acks } => {
+                let done = self.queue.add_buffers(&slabs);
+                if done.is_ok() {
+                    let id = id as usize;
+                    if self.fixed.len() <= id {
+                        self.fixed.resize(id + 1, None);
+                    }
+                    self.fixed[id] = Some(slabs.fixed());
+                }
+                acks.answer(done);
+            }
+            Control::DropBuffers { id, slabs, acks } => {
+                if let Some(fixed) = self.fixed.get_mut(id as usize) {
+                    *fixed = None;
+                }
+                acks.answer(self.queue.drop_buffers(&slabs));
+            }
+            Control::Stop => self.stopping = true,
+        }
+    }
+
+    /// Stops transfers whose deadline has come.
+    fn expire(&mut self) {
+        if self.now < self.deadline {
+            return;
+        }
+        let (now, core) = (self.now, &self.core);
+        self.deadline = u64::MAX;
+        for share in self.schedule.iter() {
+            if share.deadline <= now {
+                core.stop(share.handle, Stop::TimedOut);
+            } else {
+                self.deadline = self.deadline.min(share.deadline);
+            }
+        }
+    }
+
+    /// Submits the batch and waits for answers, unless some are there or the inbox has something.
+    fn enter(&mut self) -> Result<(), i32> {
+        let wait = self.wait();
+        let counters = &self.inbox.counters;
+        if wait != Wait::No {
+            counters.waits.add(1);
+        }
+        counters.enters.add(1);
+        self.inbox.entered.store(self.slots.busy() > 0, Ordering::Relaxed);
+        let entered = self.queue.enter(wait);
+        self.inbox.bell.get_up();
+        self.inbox.entered.store(false, Ordering::Relaxed);
+        self.count(entered)
+    }
+
+    /// Moves what an enter accepted from queued to in flight.
+    fn count(&mut self, entered: Result<u32, i32>) -> Result<(), i32> {
+        let accepted = match entered {
+            Ok(accepted) => accepted,
+            // The kernel is short of memory or the CQ is full: reap, then go on. What was pushed stays queued.
+            Err(libc::EAGAIN | libc::EBUSY) => {
+                self.inbox.counters.retries.add(1);
+                if self.core.mutant(Mutation::EagainQueuedTwice) {
+                    self.push_all_again();
+                }
+                if self.in_flight == 0 {
+                    std::thread::yield_now();
+                }
+                0
+            }
+            Err(errno) => return Err(errno),
+        };
+        self.queued -= accepted.min(self.queued);
+        self.in_flight += accepted;
+        if accepted > 0 {
+            self.inbox.counters.occupied(self.in_flight as u64);
+        }
+        Ok(())
+    }
+
+    /// How long the next enter may wait. Lies down first when it may: from then on the bell wakes us.
+    fn wait(&mut self) -> Wait {
+        if self.queue.ready() {
+            return Wait::No;
+        }
+        let bell = &self.inbox.bell;
+        let has_room = self.credits() > 0;
+        bell.lie_down(has_room);
+        let heard = !self.inbox.control.is_empty() || (has_room && !self.inbox.shares.is_empty());
+        if heard && !self.core.mutant(Mutation::LostWakeUp) {
+            return Wait::No;
+        }
+        let until = if self.again.is_empty() { self.deadline } else { self.deadline.min(self.again_at) };
+        let timeout = (until != u64::MAX).then(|| Duration::from_nanos(until.saturating_sub(self.now).max(1000)));
+        Wait::For { answers: 1, timeout }
+    }
+
+    /// Fails everything that is left and waits at most `grace` for what is in flight. True: all of it drained.
+    pub fn drain(&mut self, grace: Duration, reason: Stop) -> bool {
+        self.hear();
+        for share in self.schedule.drain() {
+            self.core.stop(share.handle, reason);
+        }
+        for run in self.runs.iter().flatten() {
+            self.core.stop(run.claim.handle, reason);
+        }
+        let until = self.core.clock.now() + grace.as_nanos() as u64;
+        loop {
+            self.now = self.core.clock.now();
+            self.fill(); // gives back what was claimed and not issued
+            if self.in_flight + self.queued == 0 && self.runs.iter().all(Option::is_none) {
+                return true;
+            }
+            if self.now >= until {
+                return false;
+            }
+            let left = Duration::from_nanos(until - self.now);
+            match self.queue.enter(Wait::For { answers: 1, timeout: Some(left.min(Duration::from_millis(10))) }) {
+                Err(libc::EINTR | libc::ETIME) => {}
+                entered if self.count(entered).is_err() => return false,
+                _ => {}
+            }
+            self.reap();
+        }
+    }
+
+    /// Leaves the ring and its memory behind for ever: commands that did not drain may still land.
+    pub fn leak(self) {
+        std::mem::forget(self);
+    }
+}

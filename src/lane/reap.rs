@@ -1,0 +1,222 @@
+//! From answers to completions. Every result is compared with what was asked (invariant I4).
+
+use super::Mutation;
+use super::core::FLUSHED;
+use super::lane_loop::Lane;
+use crate::error::{Error, ErrorKind};
+use crate::queue::{Answer, Queue};
+use crate::target::{Decoded, Op};
+
+/// How often a command is asked again with nothing gained.
+const ATTEMPTS: u8 = 8;
+/// The first pause after EAGAIN, in ns; it doubles each time.
+const PAUSE: u64 = 50_000;
+
+/// What becomes of a command after an answer.
+enum Verdict {
+    Done,
+    /// Ask for the rest.
+    Continue,
+    /// Ask again after a pause.
+    Pause,
+    Fail(Failure),
+}
+
+struct Failure {
+    kind: ErrorKind,
+    errno: i32,
+    message: &'static str,
+}
+
+impl<Q: Queue> Lane<Q> {
+    pub(super) fn reap(&mut self) {
+        if !self.queue.ready() {
+            return;
+        }
+        let mut answers = std::mem::take(&mut self.answers);
+        self.queue.reap(&mut answers);
+        self.now = self.core.clock.now();
+        for answer in answers.drain(..) {
+            self.take_answer(answer);
+        }
+        self.answers = answers;
+        self.inbox.counters.in_flight.set(self.in_flight as u64);
+    }
+
+    fn take_answer(&mut self, answer: Answer) {
+        let (index, ours) = match self.slots.find(answer.user_data) {
+            Some((index, current)) => (index, current || self.core.mutant(Mutation::StaleGeneration)),
+            None => (0, false),
+        };
+        if !ours {
+            self.inbox.counters.stale.add(1);
+            tracing::error!(answer.user_data, answer.result, "an answer to no command of ours");
+            return;
+        }
+        self.in_flight = self.in_flight.saturating_sub(1);
+        match self.judge(index, answer.result) {
+            Verdict::Done => self.close_command(index, None),
+            Verdict::Fail(failure) => self.close_command(index, Some(failure)),
+            Verdict::Continue => {
+                self.inbox.counters.shorts.add(1);
+                self.again.push_back(index);
+            }
+            Verdict::Pause => {
+                self.inbox.counters.retries.add(1);
+                let attempts = self.slots.get(index).attempts;
+                self.again_at = self.now + (PAUSE << attempts);
+                self.again.push_back(index);
+            }
+        }
+    }
+
+    fn judge(&mut self, index: u16, result: i32) -> Verdict {
+        let eof_again = self.core.mutant(Mutation::EofResubmitted);
+        let short_is_success = self.core.mutant(Mutation::ShortIsSuccess);
+        let Some(run) = &self.runs[self.slots.get(index).run as usize] else { return Verdict::Done };
+        let Some(job) = self.core.table.body(&run.claim) else { return Verdict::Done };
+        let (target, op, stopped) = (job.target(), job.op, self.core.table.stopped(&run.claim).is_some());
+        let slot = self.slots.get_mut(index);
+        match target.decode(result) {
+            Decoded::Moved(_) if slot.flush => Verdict::Done,
+            Decoded::Moved(bytes) => {
+                let command = slot.command;
+                let before = slot.done;
+                slot.done = before.saturating_add(bytes).min(command.len);
+                // An unaligned tail is there when its own bytes are; the block's rest may lie past the end.
+                if slot.done >= command.skip + command.take || short_is_success {
+                    return Verdict::Done;
+                }
+                // Only whole blocks count: a direct command must begin on one.
+                slot.done &= !(target.geometry.block - 1);
+                if slot.done > before || (eof_again && bytes == 0) {
+                    return Verdict::Continue;
+                }
+                Verdict::Fail(ended(op))
+            }
+            Decoded::Again if slot.attempts < ATTEMPTS && !stopped => {
+                slot.attempts += 1;
+                Verdict::Pause
+            }
+            Decoded::Again => Verdict::Fail(Failure {
+                kind: ErrorKind::Io,
+                errno: libc::EAGAIN,
+                message: "the device kept answering that it is busy; lower the lane depth or the number of users",
+            }),
+            Decoded::Failed(errno) => Verdict::Fail(failed(op, errno)),
+        }
+    }
+
+    fn close_command(&mut self, index: u16, failure: Option<Failure>) {
+        let slot = *self.slots.get(index);
+        self.slots.free(index);
+        let counters = &self.inbox.counters;
+        counters.commands.add(1);
+        counters.took(self.now.saturating_sub(slot.issued));
+        let error_overwritten = self.core.mutant(Mutation::ErrorOverwritten);
+        let Some(run) = &mut self.runs[slot.run as usize] else { return };
+        run.outstanding -= 1;
+        let Some(job) = self.core.table.body(&run.claim) else { return };
+        let (command, take) = (slot.command, slot.command.take as u64);
+        match failure {
+            None if slot.flush => run.paths |= FLUSHED,
+            None => {
+                counters.bytes.add(take);
+                run.paths |= Self::path(job, command.scratch, slot.buffer.is_some()) as u32;
+                if command.scratch && job.op == Op::Read {
+                    let from = self.scratch.window(index as usize).sub(command.skip as usize, slot.memory.len());
+                    slot.memory.copy_from(from);
+                }
+                if run.credit_extent != slot.extent {
+                    job.credit(run.credit_extent, std::mem::take(&mut run.credit));
+                    run.credit_extent = slot.extent;
+                }
+                run.credit += take;
+                run.moved += take;
+            }
+            Some(failure) => {
+                let done = slot.done.max(command.skip);
+                let rest = (command.skip + command.take).saturating_sub(done);
+                let error = Error::os(failure.message, failure.errno)
+                    .with_kind(failure.kind)
+                    .on(&job.target().name)
+                    .at(command.offset + done as u64, rest as u64)
+                    .extent(slot.extent);
+                job.fail(slot.extent, failure.errno);
+                if error_overwritten {
+                    self.core.table.forget_fault(&run.claim);
+                }
+                self.core.table.fault(&run.claim, error);
+            }
+        }
+        self.close_if_done(slot.run);
+    }
+
+    /// Gives a run's claim back when nothing of it is left, and flushes behind a durable write.
+    pub(super) fn close_if_done(&mut self, index: u16) {
+        let skip_the_drain = self.core.mutant(Mutation::SkipTheDrain);
+        let table = &self.core.table;
+        let Some(run) = &self.runs[index as usize] else { return };
+        let stopped = table.stopped(&run.claim).is_some();
+        let drained = run.outstanding == 0 || (skip_the_drain && stopped);
+        if run.left > 0 && !stopped || run.flush || !drained {
+            return;
+        }
+        self.close_early(index);
+    }
+
+    /// Gives a run's claim back.
+    pub(super) fn close_early(&mut self, index: u16) {
+        let Some(run) = self.runs[index as usize].take() else { return };
+        self.free_runs.push(index);
+        self.cutting.iter_mut().filter(|c| **c == Some(index)).for_each(|c| *c = None);
+        let table = &self.core.table;
+        if let Some(job) = table.body(&run.claim) {
+            job.credit(run.credit_extent, run.credit);
+        }
+        table.credit(&run.claim, run.moved, run.paths);
+        let Some(last) = table.finish(run.claim) else { return };
+        let claim = last.claim();
+        let wants_flush = table.body(claim).is_some_and(|job| job.durable && job.op == Op::Write);
+        let flushed = run.paths & FLUSHED != 0 || table.faulted(claim) || table.stopped(claim).is_some();
+        if wants_flush && !flushed {
+            let claim = table.reopen(last);
+            let index = self.open_run(claim, (0, 0, 0), true);
+            self.flushes.push_back(index);
+        } else {
+            self.core.publish(last);
+        }
+    }
+}
+
+fn ended(op: Op) -> Failure {
+    match op {
+        Op::Write => Failure {
+            kind: ErrorKind::Io,
+            errno: libc::ENOSPC,
+            message: "the target took no more bytes; is the file system or the device full?",
+        },
+        _ => Failure {
+            kind: ErrorKind::UnexpectedEof,
+            errno: libc::ENODATA,
+            message: "the target ended before the range did; was the file cut short after it was opened?",
+        },
+    }
+}
+
+fn failed(op: Op, errno: i32) -> Failure {
+    let kind = match errno {
+        libc::ENOSPC | libc::EDQUOT | libc::ENOMEM => ErrorKind::Resource,
+        libc::EACCES | libc::EPERM => ErrorKind::Permission,
+        _ => ErrorKind::Io,
+    };
+    let message = match (op, errno) {
+        (_, libc::ENOSPC | libc::EDQUOT) => "the file system is full or a quota is reached; free space",
+        (_, libc::EINVAL) => "the target refused the command's shape; please report its limits (Target::geometry)",
+        (_, libc::EFAULT) => "the memory is not mapped, or was unmapped while registered; release it first",
+        (Op::Read, _) => "read failed; see the kernel's log for the device",
+        (Op::Write, _) => "write failed; see the kernel's log for the device",
+        (Op::Flush, _) => "flush failed: nothing written since the last flush is known to be durable",
+    };
+    Failure { kind, errno, message }
+}

@@ -1,0 +1,505 @@
+//! The table of entries: one for each transfer that is under way, shared by clients, lanes and the watchdog.
+//!
+//! An entry's life is in three atomic words, each of which carries the entry's generation in its high half so
+//! that a stale handle can do nothing:
+//!
+//! - `state`: the phase (free, active, done, abandoned, ...) and two flags. Table of transitions: [`next`].
+//! - `claims`: the number of the next unit that no lane has claimed. Closing it stops the transfer.
+//! - `left`: how many holders keep the body alive: units not finished yet, claimed or not, and pins.
+//!
+//! Whoever takes `left` to 0 holds the [`Last`] and publishes. The body belongs to the lanes until then; then to
+//! the client, or, when the watchdog abandoned the transfer meanwhile, to the last holder, which drops it.
+//!
+//! This file is one of the few outside the unsafe rooms that has `unsafe`: it hands out the body by reference to
+//! whoever holds a [`Claim`], and by value exactly once.
+
+use super::sync::{ArrayQueue, AtomicU8, AtomicU32, AtomicU64, Mutex, Ordering, lock};
+use crate::error::Error;
+use std::cell::UnsafeCell;
+use std::task::Waker;
+
+/// Names one use of one entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Handle {
+    pub index: u32,
+    pub generation: u32,
+}
+
+/// The right to work on one unit (or to look at the body): keeps the body alive until it is finished.
+#[must_use]
+#[derive(Debug)]
+pub struct Claim {
+    pub handle: Handle,
+    pub unit: u32,
+}
+
+/// The right to publish: nothing of the transfer is in flight any more.
+#[must_use]
+#[derive(Debug)]
+pub struct Last(Claim);
+
+impl Last {
+    pub fn claim(&self) -> &Claim {
+        &self.0
+    }
+}
+
+/// Why a transfer was stopped before all of it was issued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Stop {
+    Cancelled = 1,
+    TimedOut = 2,
+    Shutdown = 3,
+    LaneFailed = 4,
+}
+
+impl Stop {
+    fn from_code(code: u8) -> Option<Stop> {
+        [Stop::Cancelled, Stop::TimedOut, Stop::Shutdown, Stop::LaneFailed].into_iter().find(|s| *s as u8 == code)
+    }
+}
+
+/// Phases of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Phase {
+    /// Nobody's.
+    Free,
+    /// Lanes work on it.
+    Active,
+    /// Published; the body waits for the client.
+    Done,
+    /// Published as abandoned; lanes still hold the body.
+    Abandoned,
+    /// Abandoned and seen by the client; lanes still hold the body.
+    Forgotten,
+    /// Abandoned, late results absorbed, not yet seen by the client.
+    Absorbed,
+}
+
+/// What moves an entry from phase to phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    Activate,
+    Finish,
+    Abandon,
+    Consume,
+}
+
+/// The table of transitions. What it lacks cannot happen.
+pub fn next(phase: Phase, event: Event) -> Option<Phase> {
+    Some(match (phase, event) {
+        (Phase::Free, Event::Activate) => Phase::Active,
+        (Phase::Active, Event::Finish) => Phase::Done,
+        (Phase::Active, Event::Abandon) => Phase::Abandoned,
+        (Phase::Done, Event::Consume) => Phase::Free,
+        (Phase::Abandoned, Event::Consume) => Phase::Forgotten,
+        (Phase::Abandoned, Event::Finish) => Phase::Absorbed,
+        (Phase::Forgotten, Event::Finish) => Phase::Free,
+        (Phase::Absorbed, Event::Consume) => Phase::Free,
+        _ => return None,
+    })
+}
+
+const PHASES: [Phase; 6] =
+    [Phase::Free, Phase::Active, Phase::Done, Phase::Abandoned, Phase::Forgotten, Phase::Absorbed];
+/// A waker is stored: whoever publishes must take and wake it.
+const WAITING: u64 = 0x100;
+/// Nobody will ask: whoever publishes consumes too.
+const DETACHED: u64 = 0x200;
+
+fn word(generation: u32, low: u32) -> u64 {
+    (generation as u64) << 32 | low as u64
+}
+
+fn phase_of(word: u64) -> Phase {
+    PHASES[(word & 0xff) as usize % PHASES.len()]
+}
+
+struct Entry<B> {
+    state: AtomicU64,
+    claims: AtomicU64,
+    left: AtomicU64,
+    units: AtomicU32,
+    deadline: AtomicU64,
+    tag: AtomicU64,
+    submitted: AtomicU64,
+    started: AtomicU64,
+    finished: AtomicU64,
+    bytes: AtomicU64,
+    paths: AtomicU32,
+    stop: AtomicU8,
+    fault: Mutex<Option<Error>>,
+    waker: Mutex<Option<Waker>>,
+    body: UnsafeCell<Option<B>>,
+}
+
+// SAFETY: the body is reached only as the module's documentation says: by `&` under a claim (B: Sync) and by
+// value exactly once (B: Send); every other field is an atomic or a mutex.
+unsafe impl<B: Send + Sync> Sync for Entry<B> {}
+
+/// What an entry is told of its transfer.
+#[derive(Clone, Copy, Debug)]
+pub struct Admission {
+    /// At least 1.
+    pub units: u32,
+    /// Clock, in ns; `u64::MAX` for none.
+    pub deadline: u64,
+    pub submitted: u64,
+    /// The caller's number.
+    pub tag: u64,
+}
+
+/// What the client learns of a published transfer.
+pub struct Outcome<B> {
+    pub tag: u64,
+    pub submitted: u64,
+    /// `None` when lanes still hold it (abandoned), or held it when it was published.
+    pub body: Option<B>,
+    pub abandoned: bool,
+    pub stop: Option<Stop>,
+    pub fault: Option<Error>,
+    pub bytes: u64,
+    pub paths: u32,
+    /// Clock at the first command, 0 if none was issued.
+    pub started: u64,
+    pub finished: u64,
+}
+
+/// What publishing led to.
+pub enum Published<B> {
+    /// The client is to be told; `wake` must be woken.
+    Done { wake: Option<Waker> },
+    /// Nobody will ask (its ticket was dropped); here is the body.
+    Detached(Option<B>),
+    /// It had been abandoned: nobody is told twice; here is the body.
+    Absorbed(Option<B>),
+}
+
+/// The table: `len` entries, and a queue of the free ones.
+pub struct Table<B> {
+    entries: Box<[Entry<B>]>,
+    free: ArrayQueue<u32>,
+}
+
+impl<B> Table<B> {
+    pub fn new(len: usize, first_generation: u32) -> Table<B> {
+        let free = ArrayQueue::new(len);
+        for index in 0..len {
+            let _ = free.push(index as u32); // exactly `len` places
+        }
+        let entry = || Entry {
+            state: AtomicU64::new(word(first_generation, Phase::Free as u32)),
+            claims: AtomicU64::new(word(first_generation, 0)),
+            left: AtomicU64::new(word(first_generation, 0)),
+            units: AtomicU32::new(0),
+            deadline: AtomicU64::new(u64::MAX),
+            tag: AtomicU64::new(0),
+            submitted: AtomicU64::new(0),
+            started: AtomicU64::new(0),
+            finished: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            paths: AtomicU32::new(0),
+            stop: AtomicU8::new(0),
+            fault: Mutex::new(None),
+            waker: Mutex::new(None),
+            body: UnsafeCell::new(None),
+        };
+        Table { entries: (0..len).map(|_| entry()).collect(), free }
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// How many entries are taken.
+    pub fn taken(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+
+    fn entry(&self, handle: Handle) -> &Entry<B> {
+        &self.entries[handle.index as usize]
+    }
+
+    /// Takes an entry and makes it active, or hands the body back when all are taken.
+    ///
+    /// After this, lanes that hold the handle may claim.
+    pub fn activate(&self, body: B, admission: Admission) -> Result<Handle, B> {
+        let units = admission.units;
+        let Some(index) = self.free.pop() else { return Err(body) };
+        let entry = &self.entries[index as usize];
+        let generation = (entry.state.load(Ordering::Acquire) >> 32) as u32;
+        // SAFETY: a free entry popped from the queue is ours alone until its words below say otherwise.
+        unsafe { *entry.body.get() = Some(body) };
+        entry.deadline.store(admission.deadline, Ordering::Relaxed);
+        entry.tag.store(admission.tag, Ordering::Relaxed);
+        entry.submitted.store(admission.submitted, Ordering::Relaxed);
+        entry.started.store(0, Ordering::Relaxed);
+        entry.bytes.store(0, Ordering::Relaxed);
+        entry.paths.store(0, Ordering::Relaxed);
+        entry.stop.store(0, Ordering::Relaxed);
+        entry.units.store(units, Ordering::Relaxed);
+        entry.left.store(word(generation, units), Ordering::Release);
+        entry.claims.store(word(generation, 0), Ordering::Release);
+        entry.state.store(word(generation, Phase::Active as u32), Ordering::Release);
+        Ok(Handle { index, generation })
+    }
+
+    /// Claims the next unit, or `None` when none is left, the transfer was stopped or the handle is stale.
+    pub fn claim(&self, handle: Handle) -> Option<Claim> {
+        let entry = self.entry(handle);
+        let mut claims = entry.claims.load(Ordering::Acquire);
+        loop {
+            let unit = claims as u32;
+            // `units` belongs to this generation if the exchange below succeeds: it was stored before.
+            if (claims >> 32) as u32 != handle.generation || unit >= entry.units.load(Ordering::Relaxed) {
+                return None;
+            }
+            match entry.claims.compare_exchange_weak(claims, claims + 1, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Some(Claim { handle, unit }),
+                Err(now) => claims = now,
+            }
+        }
+    }
+
+    /// Keeps the body alive without working on it; `None` when the transfer is over or the handle stale.
+    pub fn pin(&self, handle: Handle) -> Option<Claim> {
+        let left = &self.entry(handle).left;
+        let mut now = left.load(Ordering::Acquire);
+        loop {
+            if (now >> 32) as u32 != handle.generation || now as u32 == 0 {
+                return None;
+            }
+            match left.compare_exchange_weak(now, now + 1, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Some(Claim { handle, unit: u32::MAX }),
+                Err(changed) => now = changed,
+            }
+        }
+    }
+
+    /// The body, for whoever holds a claim on it.
+    pub fn body<'a>(&'a self, claim: &'a Claim) -> Option<&'a B> {
+        // SAFETY: the claim counts in `left`; the body is moved out only by whoever follows the one that took
+        // `left` to 0, so it stays in place as long as this claim lives. Nobody writes it meanwhile.
+        unsafe { (*self.entry(claim.handle).body.get()).as_ref() }
+    }
+
+    /// Gives a claim back. The holder of the last one gets the right to publish.
+    pub fn finish(&self, claim: Claim) -> Option<Last> {
+        self.release(claim, 1)
+    }
+
+    fn release(&self, claim: Claim, count: u32) -> Option<Last> {
+        let before = self.entry(claim.handle).left.fetch_sub(count as u64, Ordering::AcqRel);
+        (before as u32 == count).then_some(Last(claim))
+    }
+
+    /// Turns the right to publish back into one claim: a flush has to run first.
+    pub fn reopen(&self, last: Last) -> Claim {
+        self.entry(last.0.handle).left.fetch_add(1, Ordering::AcqRel);
+        last.0
+    }
+
+    /// Stops issuing: no unit is claimed any more. The first reason stays. The caller publishes if it gets the
+    /// `Last`: nothing was in flight.
+    pub fn stop(&self, handle: Handle, reason: Stop) -> Option<Last> {
+        let claim = self.pin(handle)?;
+        let entry = self.entry(handle);
+        let _ = entry.stop.compare_exchange(0, reason as u8, Ordering::AcqRel, Ordering::Relaxed);
+        let units = entry.units.load(Ordering::Relaxed);
+        let claimed = entry.claims.swap(word(handle.generation, units), Ordering::AcqRel) as u32;
+        // The pin keeps the generation in place, so this swap cannot hit another transfer.
+        self.release(claim, 1 + units.saturating_sub(claimed))
+    }
+
+    /// Whether the transfer was stopped, and why.
+    pub fn stopped(&self, claim: &Claim) -> Option<Stop> {
+        Stop::from_code(self.entry(claim.handle).stop.load(Ordering::Relaxed))
+    }
+
+    /// Notes when the first command was issued.
+    pub fn mark_started(&self, claim: &Claim, now: u64) {
+        self.entry(claim.handle).started.store(now.max(1), Ordering::Relaxed);
+    }
+
+    /// Adds what a unit moved, and by which paths.
+    pub fn credit(&self, claim: &Claim, bytes: u64, paths: u32) {
+        let entry = self.entry(claim.handle);
+        entry.bytes.fetch_add(bytes, Ordering::Relaxed);
+        if entry.paths.load(Ordering::Relaxed) & paths != paths {
+            entry.paths.fetch_or(paths, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes a failure. The one that lies first in the transfer (extent, then offset) is kept.
+    pub fn fault(&self, claim: &Claim, error: Error) {
+        let mut fault = lock(&self.entry(claim.handle).fault);
+        let place = |e: &Error| (e.extent_index(), e.offset());
+        if fault.as_ref().is_none_or(|old| place(&error) < place(old)) {
+            *fault = Some(error);
+        }
+    }
+
+    /// The defect `ErrorOverwritten`.
+    pub fn forget_fault(&self, claim: &Claim) {
+        *lock(&self.entry(claim.handle).fault) = None;
+    }
+
+    /// Whether something failed so far.
+    pub fn faulted(&self, claim: &Claim) -> bool {
+        lock(&self.entry(claim.handle).fault).is_some()
+    }
+
+    /// An active transfer whose deadline lies at or before `now`.
+    pub fn overdue(&self, index: u32, now: u64) -> Option<(Handle, u64)> {
+        let entry = &self.entries[index as usize];
+        let state = entry.state.load(Ordering::Acquire);
+        let deadline = entry.deadline.load(Ordering::Relaxed);
+        let handle = Handle { index, generation: (state >> 32) as u32 };
+        (phase_of(state) == Phase::Active && deadline <= now).then_some((handle, deadline))
+    }
+
+    /// The transfer at `index`, if it is active (shutdown stops each).
+    pub fn active(&self, index: u32) -> Option<Handle> {
+        let state = self.entries[index as usize].state.load(Ordering::Acquire);
+        (phase_of(state) == Phase::Active).then_some(Handle { index, generation: (state >> 32) as u32 })
+    }
+
+    /// Moves an entry on; answers the word before. `keep` are the flags that stay.
+    fn transit(&self, handle: Handle, event: Event) -> Option<u64> {
+        let state = &self.entry(handle).state;
+        let mut now = state.load(Ordering::Acquire);
+        loop {
+            if (now >> 32) as u32 != handle.generation {
+                return None;
+            }
+            let to = next(phase_of(now), event)?;
+            let generation = handle.generation.wrapping_add((to == Phase::Free) as u32);
+            let flags = if to == Phase::Free { 0 } else { now as u32 & !0xff };
+            let then = word(generation, flags | to as u32);
+            match state.compare_exchange_weak(now, then, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => {
+                    if to == Phase::Free {
+                        let _ = self.free.push(handle.index); // it has a place for each entry
+                    }
+                    return Some(now);
+                }
+                Err(changed) => now = changed,
+            }
+        }
+    }
+
+    /// Moves the body out.
+    ///
+    /// # Safety
+    /// Only its owner may call it: the one that holds the `Last` of an abandoned transfer, or the consumer of a
+    /// done one. The entry must not be free yet.
+    unsafe fn take_body(&self, handle: Handle) -> Option<B> {
+        // SAFETY: the caller is the only owner of the body.
+        unsafe { (*self.entry(handle).body.get()).take() }
+    }
+
+    /// Publishes the completion of a transfer that nothing is in flight for.
+    pub fn publish(&self, last: Last, now: u64) -> Published<B> {
+        let handle = last.0.handle;
+        let entry = self.entry(handle);
+        entry.finished.store(now, Ordering::Relaxed);
+        let mut state = entry.state.load(Ordering::Acquire);
+        while phase_of(state) == Phase::Active {
+            let done = state & !0xff | Phase::Done as u64;
+            match entry.state.compare_exchange_weak(state, done, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) if state & DETACHED != 0 => {
+                    return Published::Detached(self.consume(handle).and_then(|o| o.body));
+                }
+                Ok(_) => return Published::Done { wake: self.waker_of(handle, state) },
+                Err(changed) => state = changed,
+            }
+        }
+        // Abandoned meanwhile: the client was told. What is left is the body, ours since we hold the `Last`.
+        // SAFETY: `left` is 0 and the phase is not Done, so no consumer takes the body.
+        let body = unsafe { self.take_body(handle) };
+        *lock(&entry.fault) = None;
+        self.transit(handle, Event::Finish);
+        Published::Absorbed(body)
+    }
+
+    /// Publishes a transfer as abandoned while commands of it are in flight. False when it completed first.
+    pub fn abandon(&self, pin: &Claim, now: u64) -> Option<Published<B>> {
+        let handle = pin.handle;
+        self.entry(handle).finished.store(now, Ordering::Relaxed);
+        let before = self.transit(handle, Event::Abandon)?;
+        if before & DETACHED != 0 {
+            let _ = self.consume(handle);
+            return Some(Published::Detached(None));
+        }
+        Some(Published::Done { wake: self.waker_of(handle, before) })
+    }
+
+    /// The stored waker, if the word says that there is one. It may be a later transfer's: a spurious wake-up,
+    /// after which its owner stores another.
+    fn waker_of(&self, handle: Handle, state: u64) -> Option<Waker> {
+        (state & WAITING != 0).then(|| lock(&self.entry(handle).waker).take()).flatten()
+    }
+
+    /// Whether the client may consume.
+    pub fn published(&self, handle: Handle) -> bool {
+        let state = self.entry(handle).state.load(Ordering::Acquire);
+        (state >> 32) as u32 == handle.generation
+            && matches!(phase_of(state), Phase::Done | Phase::Abandoned | Phase::Absorbed)
+    }
+
+    /// Whether the handle names the entry's present use.
+    pub fn is_current(&self, handle: Handle) -> bool {
+        (self.entry(handle).state.load(Ordering::Acquire) >> 32) as u32 == handle.generation
+    }
+
+    /// Stores a waker to be woken at publication. True when it was published already: do not wait.
+    pub fn wait(&self, handle: Handle, waker: &Waker) -> bool {
+        let entry = self.entry(handle);
+        {
+            let mut slot = lock(&entry.waker);
+            match &*slot {
+                Some(old) if old.will_wake(waker) => {}
+                _ => *slot = Some(waker.clone()),
+            }
+        }
+        let before = entry.state.fetch_or(WAITING, Ordering::AcqRel);
+        phase_of(before) != Phase::Active
+    }
+
+    /// Nobody will ask for the completion. The transfer goes on; true when it was published already, and the
+    /// caller consumes it now.
+    pub fn detach(&self, handle: Handle) -> bool {
+        let before = self.entry(handle).state.fetch_or(DETACHED, Ordering::AcqRel);
+        phase_of(before) != Phase::Active
+    }
+
+    /// Takes the outcome of a published transfer. Exactly one caller may: the ticket's owner, or the client that
+    /// found the handle in its mailbox.
+    pub fn consume(&self, handle: Handle) -> Option<Outcome<B>> {
+        if !self.published(handle) {
+            return None;
+        }
+        let entry = self.entry(handle);
+        let done = phase_of(entry.state.load(Ordering::Acquire)) == Phase::Done;
+        let mut outcome = Outcome {
+            tag: entry.tag.load(Ordering::Relaxed),
+            submitted: entry.submitted.load(Ordering::Relaxed),
+            body: None,
+            abandoned: !done,
+            stop: Stop::from_code(entry.stop.load(Ordering::Relaxed)),
+            fault: lock(&entry.fault).take(),
+            bytes: entry.bytes.load(Ordering::Relaxed),
+            paths: entry.paths.load(Ordering::Relaxed),
+            started: entry.started.load(Ordering::Relaxed),
+            finished: entry.finished.load(Ordering::Relaxed),
+        };
+        if done {
+            // SAFETY: the phase is Done, which only its one consumer (the caller) moves on.
+            outcome.body = unsafe { self.take_body(handle) };
+        }
+        self.transit(handle, Event::Consume);
+        Some(outcome)
+    }
+}

@@ -1,0 +1,154 @@
+//! Counters of a lane: written by its thread alone, read by anyone.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A counter with one writer: no locked instruction.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    pub fn add(&self, n: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed) + n, Ordering::Relaxed);
+    }
+
+    pub fn set(&self, n: u64) {
+        self.0.store(n, Ordering::Relaxed);
+    }
+
+    pub fn raise(&self, n: u64) {
+        if n > self.get() {
+            self.set(n);
+        }
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Buckets of the latency histogram: eight to each power of two, from 1 ns to over a day.
+const BUCKETS: usize = 48 * 8;
+
+fn bucket(ns: u64) -> usize {
+    let ns = ns.max(8);
+    let power = 63 - ns.leading_zeros() as usize;
+    ((power - 3) * 8 + ((ns >> (power - 3)) as usize & 7)).min(BUCKETS - 1)
+}
+
+/// The largest value of a bucket.
+fn bound(bucket: usize) -> u64 {
+    let (power, eighth) = (bucket / 8 + 3, bucket as u64 % 8);
+    ((8 + eighth + 1) << (power - 3)) - 1
+}
+
+/// What a lane counts.
+#[derive(Debug)]
+pub struct Counters {
+    pub commands: Counter,
+    pub bytes: Counter,
+    pub enters: Counter,
+    pub waits: Counter,
+    pub retries: Counter,
+    pub shorts: Counter,
+    pub stale: Counter,
+    pub in_flight: Counter,
+    pub max_in_flight: Counter,
+    /// Steps of the lane: the watchdog sees whether it moves.
+    pub beats: Counter,
+    pub occupancy: Box<[Counter]>,
+    latency: Box<[Counter]>,
+}
+
+impl Counters {
+    pub fn new(depth: usize) -> Counters {
+        let counters = |n| (0..n).map(|_| Counter::default()).collect();
+        Counters {
+            commands: Counter::default(),
+            bytes: Counter::default(),
+            enters: Counter::default(),
+            waits: Counter::default(),
+            retries: Counter::default(),
+            shorts: Counter::default(),
+            stale: Counter::default(),
+            in_flight: Counter::default(),
+            max_in_flight: Counter::default(),
+            beats: Counter::default(),
+            occupancy: counters(depth + 1),
+            latency: counters(BUCKETS),
+        }
+    }
+
+    /// Notes the time of a command.
+    pub fn took(&self, ns: u64) {
+        self.latency[bucket(ns)].add(1);
+    }
+
+    /// Notes how many commands are in flight after an enter.
+    pub fn occupied(&self, in_flight: u64) {
+        self.in_flight.set(in_flight);
+        self.max_in_flight.raise(in_flight);
+        if let Some(counter) = self.occupancy.get(in_flight as usize) {
+            counter.add(1);
+        }
+    }
+
+    pub fn latency(&self) -> LatencyHistogram {
+        LatencyHistogram { buckets: self.latency.iter().map(Counter::get).collect() }
+    }
+}
+
+/// How long commands took, from push to reap. Buckets are 12.5 % wide.
+#[derive(Clone, Debug, Default)]
+pub struct LatencyHistogram {
+    buckets: Vec<u64>,
+}
+
+impl LatencyHistogram {
+    /// How many commands.
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().sum()
+    }
+
+    /// The time in ns within which the share `q` (0 to 1) of all commands ended; 0 without commands.
+    pub fn quantile(&self, q: f64) -> u64 {
+        let wanted = ((self.count() as f64 * q).ceil() as u64).max(1);
+        let mut seen = 0;
+        for (index, count) in self.buckets.iter().enumerate() {
+            seen += count;
+            if seen >= wanted && *count > 0 {
+                return bound(index);
+            }
+        }
+        0
+    }
+
+    /// The longest time in ns.
+    pub fn max(&self) -> u64 {
+        self.buckets.iter().rposition(|count| *count > 0).map_or(0, bound)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_hold_their_values() {
+        for ns in (0..45).flat_map(|p| [(1u64 << p), (1 << p) + (1 << p) / 3, (2 << p) - 1]) {
+            let b = bucket(ns);
+            assert!(bound(b) >= ns, "{ns} in bucket {b} up to {}", bound(b));
+            assert!(ns <= 8 || bound(b) <= ns + ns / 7, "{ns} in bucket {b} up to {}", bound(b));
+        }
+    }
+
+    #[test]
+    fn quantiles() {
+        let counters = Counters::new(4);
+        (1..=100u64).for_each(|i| counters.took(i * 1000));
+        let latency = counters.latency();
+        assert_eq!(latency.count(), 100);
+        assert!((50_000..57_000).contains(&latency.quantile(0.5)));
+        assert!(latency.max() >= 100_000);
+        assert_eq!(LatencyHistogram::default().quantile(0.5), 0);
+    }
+}

@@ -1,0 +1,163 @@
+//! The thread of a lane: it makes its queue, runs the loop, and leaves nobody waiting when it ends.
+
+use super::bell::Bell;
+use super::core::Core;
+use super::inbox::{Control, Inbox};
+use super::lane_loop::{Lane, LaneOptions};
+use super::slots::Stop;
+use crate::error::Error;
+use crate::queue::{Null, Queue, Uring, UringOptions};
+use crate::topology::{CpuSet, pin_current_thread};
+use std::io;
+use std::os::fd::{OwnedFd, RawFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+/// What a lane drives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueKind {
+    /// io_uring; registered buffers are cloned from this ring, if there is one.
+    Uring { source: Option<RawFd> },
+    /// Nothing.
+    Null,
+}
+
+/// A running lane, as its engine holds it.
+pub struct LaneThread {
+    pub inbox: Arc<Inbox>,
+    /// The CPUs it may run on.
+    pub cpus: CpuSet,
+    /// The ring's flags, or what kept the thread off its CPUs.
+    pub description: String,
+    ended: Receiver<()>,
+    handle: Option<std::thread::JoinHandle<()>>,
+}
+
+/// What a lane thread is started with.
+pub struct LaneSpec {
+    pub number: usize,
+    pub kind: QueueKind,
+    pub options: LaneOptions,
+    pub cpus: CpuSet,
+    pub grace: Duration,
+}
+
+impl LaneThread {
+    /// Starts a lane and waits until its queue is made.
+    pub fn start(core: &Arc<Core>, spec: LaneSpec) -> Result<LaneThread, Error> {
+        let bell = Bell::new().map_err(|e| Error::io("cannot make an eventfd; raise the open files (ulimit -n)", &e))?;
+        let inbox = Arc::new(Inbox::new(core.table.len(), spec.options.depth, bell));
+        let (ready, started) = channel();
+        let (ending, ended) = channel();
+        let (core, shared, cpus) = (core.clone(), inbox.clone(), spec.cpus.clone());
+        let handle = std::thread::Builder::new()
+            .name(format!("fullbore-{}", spec.number))
+            .spawn(move || body(core, shared, spec, ready, ending))
+            .map_err(|e| Error::io("cannot start a lane thread; raise the limit (ulimit -u)", &e))?;
+        match started.recv() {
+            Ok(Ok(description)) => Ok(LaneThread { inbox, cpus, description, ended, handle: Some(handle) }),
+            Ok(Err(error)) => Err(explain_ring(&error)),
+            Err(_) => Err(Error::os("a lane thread died while it was made", libc::EOWNERDEAD)),
+        }
+    }
+
+    /// Asks the lane to drain and end.
+    pub fn stop(&self) {
+        self.inbox.send(Control::Stop);
+    }
+
+    /// Waits for its end. False: it did not end in time, and is left to itself.
+    pub fn join(&mut self, within: Duration) -> bool {
+        if self.ended.recv_timeout(within) == Err(RecvTimeoutError::Timeout) {
+            return false;
+        }
+        self.handle.take().is_none_or(|handle| handle.join().is_ok())
+    }
+}
+
+/// Why a ring was refused, and what helps.
+pub fn explain_ring(error: &io::Error) -> Error {
+    match error.raw_os_error() {
+        Some(libc::EPERM) => Error::io(
+            "io_uring is refused: by seccomp (a container's default profile does; allow io_uring_setup, \
+             io_uring_enter and io_uring_register) or by sysctl kernel.io_uring_disabled (set it to 0)",
+            error,
+        ),
+        Some(libc::ENOSYS) => Error::io(
+            "this kernel has no io_uring, or seccomp hides it; run 5.19 or later, or allow io_uring_setup",
+            error,
+        ),
+        Some(libc::ENOMEM) => Error::io(
+            "no memory for a ring: the memlock limit is too low (ulimit -l; 64 MiB is plenty for rings)",
+            error,
+        ),
+        Some(libc::EMFILE | libc::ENFILE) => {
+            Error::io("no descriptor left for a ring; raise the limit (ulimit -n)", error)
+        }
+        _ => Error::io("cannot make a ring", error),
+    }
+}
+
+type Ready = Sender<io::Result<String>>;
+
+fn body(core: Arc<Core>, inbox: Arc<Inbox>, spec: LaneSpec, ready: Ready, ending: Sender<()>) {
+    let pinned = pin_current_thread(&spec.cpus);
+    let bell = match inbox.bell.fd().map(|fd| fd.try_clone_to_owned()) {
+        Some(Ok(bell)) => bell,
+        Some(Err(error)) => return drop(ready.send(Err(error))),
+        None => return,
+    };
+    let note = pinned.err().map_or(String::new(), |e| format!("; not on its CPUs: {e}"));
+    match spec.kind {
+        QueueKind::Null => run(core, inbox, &spec, Null::new(spec.options.depth, bell), note, ready),
+        QueueKind::Uring { source } => match make_ring(&spec, source, bell) {
+            Ok(ring) => run(core, inbox, &spec, ring, note, ready),
+            Err(error) => drop(ready.send(Err(error))),
+        },
+    }
+    drop(ending);
+}
+
+fn make_ring(spec: &LaneSpec, source: Option<RawFd>, bell: OwnedFd) -> io::Result<Uring> {
+    Uring::new(UringOptions { depth: spec.options.depth as u32, source }, bell)
+}
+
+fn run<Q: Queue>(core: Arc<Core>, inbox: Arc<Inbox>, spec: &LaneSpec, queue: Q, note: String, ready: Ready) {
+    let description = queue.describe() + &note;
+    let mut lane = match Lane::new(core.clone(), inbox.clone(), queue, spec.options) {
+        Ok(lane) => lane,
+        Err(error) => return drop(ready.send(Err(error))),
+    };
+    let _ = ready.send(Ok(description));
+    let reason = match catch_unwind(AssertUnwindSafe(|| turn(&mut lane))) {
+        Ok(Ok(())) => Stop::Shutdown,
+        Ok(Err(errno)) => {
+            tracing::error!(errno, lane = spec.number, "the ring is broken; the lane ends");
+            Stop::LaneFailed
+        }
+        Err(_) => {
+            tracing::error!(lane = spec.number, "the lane panicked; it drains and ends");
+            Stop::LaneFailed
+        }
+    };
+    let drained = catch_unwind(AssertUnwindSafe(|| lane.drain(spec.grace, reason))).unwrap_or(false);
+    if drained {
+        drop(lane);
+    } else {
+        inbox.leaked.store(true, Ordering::SeqCst);
+        lane.leak();
+    }
+    // From here on nobody hears the inbox: what is in it is seen to here, what comes later by whoever brings it.
+    inbox.alive.store(false, Ordering::SeqCst);
+    for handle in inbox.bury() {
+        core.stop(handle, reason);
+    }
+}
+
+fn turn<Q: Queue>(lane: &mut Lane<Q>) -> Result<(), i32> {
+    while lane.step()? {}
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! The watchdog: a thread of its own, since a lane that hangs inside the kernel cannot watch itself.
+
+use super::core::Core;
+use super::inbox::Inbox;
+use super::slots::Stop;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+/// How often it looks.
+pub const PERIOD: Duration = Duration::from_secs(1);
+
+/// What the watchdog knows; its thread calls `tick`, and so does the simulation.
+pub struct Watch {
+    core: Arc<Core>,
+    lanes: Vec<Arc<Inbox>>,
+    grace: u64,
+    /// Beats of each lane when last seen, and for how many ticks they stood.
+    seen: Vec<(u64, u32)>,
+}
+
+impl Watch {
+    pub fn new(core: Arc<Core>, lanes: Vec<Arc<Inbox>>, grace: Duration) -> Watch {
+        let seen = vec![(0, 0); lanes.len()];
+        Watch { core, lanes, grace: grace.as_nanos() as u64, seen }
+    }
+
+    /// Stops what is overdue, abandons what is overdue by more than the grace, reports lanes that stand still.
+    pub fn tick(&mut self) {
+        let now = self.core.clock.now();
+        for index in 0..self.core.table.len() as u32 {
+            let Some((handle, deadline)) = self.core.table.overdue(index, now) else { continue };
+            self.core.stop(handle, Stop::TimedOut);
+            if deadline.saturating_add(self.grace) <= now && self.core.abandon(handle) {
+                tracing::error!(entry = index, "a transfer was abandoned: its commands do not come back");
+            }
+        }
+        for (number, (lane, (beats, stood))) in self.lanes.iter().zip(&mut self.seen).enumerate() {
+            let now = lane.counters.beats.get();
+            *stood = if now == *beats && lane.entered.load(Ordering::Relaxed) { *stood + 1 } else { 0 };
+            *beats = now;
+            let stalled = *stood >= 2;
+            if stalled && !lane.stalled.swap(stalled, Ordering::Relaxed) {
+                let in_flight = lane.counters.in_flight.get();
+                tracing::warn!(lane = number, in_flight, "the lane stands still: the device does not answer");
+            }
+            lane.stalled.store(stalled, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The watchdog's thread. It ends when this is dropped.
+pub struct Watchdog {
+    stop: Option<Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Watchdog {
+    /// Starts it.
+    pub fn start(mut watch: Watch) -> std::io::Result<Watchdog> {
+        let (stop, stopped) = channel::<()>();
+        let thread = std::thread::Builder::new().name("fullbore-watch".into()).spawn(move || {
+            while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
+                watch.tick();
+            }
+        })?;
+        Ok(Watchdog { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Regions: what is registered once and moved to and from many times.
+
+use super::table::Slabs;
+use super::{HostLease, Mapping, RegionRange, Window};
+use crate::error::{Error, ErrorKind};
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// The inner half of a region, which leases and transfers keep alive.
+#[derive(Debug)]
+pub struct RegionInner {
+    /// Number of the region in its engine.
+    pub id: u32,
+    /// The engine it belongs to.
+    pub engine: u64,
+    ptr: NonNull<u8>,
+    len: usize,
+    mapping: Mutex<Option<Mapping>>,
+    owned: bool,
+    /// Ranges that are leased, sorted.
+    leases: Mutex<Vec<Range<usize>>>,
+    /// Extents of raw transfers in flight, by region number (shared by all regions of the engine).
+    raw_in_flight: Arc<[AtomicU64]>,
+    /// Release has begun: raw submissions must not resolve to it any more.
+    pub closing: AtomicBool,
+    /// Abandoned transfers whose late results may still land here.
+    pub quarantined: AtomicU64,
+    /// How it is registered with the rings, or why not. Set once, before the region is handed out.
+    pub registration: OnceLock<Result<Slabs, String>>,
+}
+
+// SAFETY: the pointer is an address; access to its bytes is governed by leases and, for registered memory, by the
+// contract of `Engine::register_host`.
+unsafe impl Send for RegionInner {}
+// SAFETY: as above; the rest is atomics and mutexes.
+unsafe impl Sync for RegionInner {}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl RegionInner {
+    /// A region over memory of our own.
+    pub fn owned(id: u32, engine: u64, raw: &Arc<[AtomicU64]>, mapping: Mapping, len: usize) -> RegionInner {
+        Self::make(id, engine, raw, (mapping.ptr(), len), Some(mapping))
+    }
+
+    /// A region over the caller's memory, which stays mapped until release: the contract of `register_host`.
+    pub fn registered(id: u32, engine: u64, raw: &Arc<[AtomicU64]>, ptr: NonNull<u8>, len: usize) -> RegionInner {
+        Self::make(id, engine, raw, (ptr, len), None)
+    }
+
+    fn make(
+        id: u32,
+        engine: u64,
+        raw: &Arc<[AtomicU64]>,
+        (ptr, len): (NonNull<u8>, usize),
+        mapping: Option<Mapping>,
+    ) -> RegionInner {
+        RegionInner {
+            id,
+            engine,
+            ptr,
+            len,
+            owned: mapping.is_some(),
+            mapping: Mutex::new(mapping),
+            leases: Mutex::new(Vec::with_capacity(64)),
+            raw_in_flight: raw.clone(),
+            closing: AtomicBool::new(false),
+            quarantined: AtomicU64::new(0),
+            registration: OnceLock::new(),
+        }
+    }
+
+    pub fn base(&self) -> u64 {
+        self.ptr.as_ptr() as u64
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_owned(&self) -> bool {
+        self.owned
+    }
+
+    /// The bytes `from .. from + len`, which the caller has a lease on.
+    pub fn window(&self, from: usize, len: usize) -> Window {
+        assert!(from <= self.len && len <= self.len - from, "a lease lies inside its region");
+        // SAFETY: inside the region; its mapping lives as long as this Arc (owned) or until release, which waits
+        // for leases and raw transfers (registered).
+        unsafe { Window::new(self.ptr.as_ptr().add(from), len) }
+    }
+
+    /// Keeps memory of our own mapped for ever.
+    pub fn leak(&self) {
+        if let Some(mapping) = lock(&self.mapping).take() {
+            mapping.leak();
+        }
+    }
+
+    /// Takes an exclusive lease on `range`.
+    pub fn take(&self, range: &Range<usize>) -> Result<(), Error> {
+        let at = |kind, message| Error::new(kind, message).at(range.start as u64, range.len() as u64);
+        if range.start >= range.end {
+            return Err(at(ErrorKind::InvalidInput, "a lease of no bytes; give a range of at least one byte"));
+        }
+        if range.end > self.len {
+            return Err(at(ErrorKind::OutOfBounds, "the lease ends outside its region; see Region::len"));
+        }
+        let mut leases = lock(&self.leases);
+        let place = leases.partition_point(|l| l.end <= range.start);
+        if leases.get(place).is_some_and(|next| next.start < range.end) {
+            return Err(at(ErrorKind::Overlap, "the lease overlaps one that is out; wait for its completion or drop it"));
+        }
+        leases.insert(place, range.clone());
+        Ok(())
+    }
+
+    /// Cuts the lease that begins at `start` in two at `middle`.
+    pub fn split(&self, start: usize, middle: usize) {
+        let mut leases = lock(&self.leases);
+        let place = leases.partition_point(|l| l.start < start);
+        if let Some(lease) = leases.get_mut(place) {
+            let tail = middle..lease.end;
+            lease.end = middle;
+            leases.insert(place + 1, tail);
+        }
+    }
+
+    /// Gives back the lease that begins at `start`.
+    pub fn give_back(&self, start: usize) {
+        let mut leases = lock(&self.leases);
+        let place = leases.partition_point(|l| l.start < start);
+        if leases.get(place).is_some_and(|l| l.start == start) {
+            leases.remove(place);
+        }
+    }
+
+    /// Extents of raw transfers in flight that resolved to this region.
+    pub fn raw_in_flight(&self) -> &AtomicU64 {
+        &self.raw_in_flight[self.id as usize]
+    }
+
+    /// How many leases are out, in transfers or in callers' hands.
+    pub fn leases(&self) -> usize {
+        lock(&self.leases).len()
+    }
+}
+
+/// Memory that the engine may move to and from. Dropping it releases it once its last lease is gone.
+#[derive(Debug)]
+pub struct Region {
+    inner: Option<Arc<RegionInner>>,
+    releaser: Arc<dyn Releaser>,
+}
+
+/// Takes a region out of the rings. The engine does it; memory/ knows nothing of lanes.
+pub trait Releaser: Send + Sync + std::fmt::Debug {
+    /// Unregisters, waiting at most `within` for every lane's acknowledgement. False: some lane cannot answer.
+    fn release(&self, region: &Arc<RegionInner>, within: Duration) -> bool;
+}
+
+/// Why a region was not released. Its memory must not be freed.
+#[derive(Debug, thiserror::Error)]
+pub enum ReleaseError {
+    /// Leases are out or transfers are in flight; here is the region back.
+    #[error("the region is in use: {leases} leases are out and {raw} raw extents are in flight; wait for their completions")]
+    Busy {
+        /// The region, unharmed.
+        region: Region,
+        /// Leases that are out.
+        leases: usize,
+        /// Extents of raw transfers in flight.
+        raw: u64,
+    },
+    /// Late results may still land in it, or a lane cannot answer; here is the region back. Try again later.
+    #[error("the region is quarantined: an abandoned transfer may still write to it; its memory must stay mapped")]
+    Quarantined(Region),
+}
+
+impl Region {
+    pub(crate) fn new(inner: Arc<RegionInner>, releaser: Arc<dyn Releaser>) -> Region {
+        Region { inner: Some(inner), releaser }
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<RegionInner> {
+        match &self.inner {
+            Some(inner) => inner,
+            None => unreachable!("a region is whole until it is released or dropped"),
+        }
+    }
+
+    /// Length in bytes.
+    #[allow(clippy::len_without_is_empty)] // a region is never empty
+    pub fn len(&self) -> usize {
+        self.inner().len()
+    }
+
+    /// Address of the first byte.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.inner().ptr.as_ptr()
+    }
+
+    /// Whether commands over it use registered ("fixed") buffers.
+    pub fn is_registered(&self) -> bool {
+        matches!(self.inner().registration.get(), Some(Ok(_)))
+    }
+
+    /// Why it is not registered, and the remedy.
+    pub fn registration_note(&self) -> Option<&str> {
+        self.inner().registration.get().and_then(|r| r.as_ref().err()).map(String::as_str)
+    }
+
+    /// An exclusive lease on bytes of memory that the engine allocated. It derefs to the bytes.
+    pub fn lease(&self, range: Range<usize>) -> Result<HostLease, Error> {
+        if !self.inner().is_owned() {
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                "registered memory is aliased by its owner and gives no bytes; use Region::range",
+            ));
+        }
+        HostLease::take(self.inner().clone(), range)
+    }
+
+    /// An exclusive range of any region. It gives no access to the bytes.
+    pub fn range(&self, range: Range<usize>) -> Result<RegionRange, Error> {
+        RegionRange::take(self.inner().clone(), range)
+    }
+
+    /// Takes the region out of every ring, waiting at most `within` for the lanes to acknowledge.
+    ///
+    /// After `Ok` no command touches the memory and the caller of `register_host` may free it. On an error the
+    /// region is handed back and the memory must stay.
+    pub fn release(mut self, within: Duration) -> Result<(), ReleaseError> {
+        let inner = self.inner().clone();
+        inner.closing.store(true, Ordering::SeqCst);
+        std::sync::atomic::fence(Ordering::SeqCst);
+        let (leases, raw) = (inner.leases(), inner.raw_in_flight().load(Ordering::SeqCst));
+        if inner.quarantined.load(Ordering::SeqCst) > 0 {
+            inner.closing.store(false, Ordering::SeqCst);
+            return Err(ReleaseError::Quarantined(self));
+        }
+        if leases > 0 || raw > 0 {
+            inner.closing.store(false, Ordering::SeqCst);
+            return Err(ReleaseError::Busy { region: self, leases, raw });
+        }
+        if !self.releaser.release(&inner, within) {
+            return Err(ReleaseError::Quarantined(self));
+        }
+        self.inner = None;
+        Ok(())
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // Leases and transfers keep the inner half. Here the rings let go of it, if nothing uses it.
+        let Some(inner) = self.inner.take() else { return };
+        inner.closing.store(true, Ordering::SeqCst);
+        self.releaser.release(&inner, Duration::from_secs(1));
+    }
+}

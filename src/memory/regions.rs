@@ -1,0 +1,110 @@
+//! The regions of an engine: their numbers, and a sorted snapshot through which raw pointers resolve.
+
+use super::RegionInner;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+
+/// Most regions of an engine: each takes at least one of a ring's 16 384 buffers.
+pub const MOST: usize = 16_384;
+
+/// What raw submission looks addresses up in. It is replaced whole when a region comes or goes.
+#[derive(Debug, Default)]
+pub struct Snapshot {
+    /// Base address, length, region; sorted. Weak, so that a client's old snapshot keeps no memory mapped.
+    regions: Vec<(u64, u64, Weak<RegionInner>)>,
+}
+
+impl Snapshot {
+    /// The region in which `len` bytes at `addr` lie whole.
+    pub fn find(&self, addr: u64, len: u64) -> Option<Arc<RegionInner>> {
+        let after = self.regions.partition_point(|(base, ..)| *base <= addr);
+        let (base, room, region) = self.regions.get(after.checked_sub(1)?)?;
+        if addr.checked_add(len)? <= base + room { region.upgrade() } else { None }
+    }
+}
+
+/// The regions of an engine.
+#[derive(Debug)]
+pub struct Regions {
+    /// By number; a free number is `None`.
+    slots: Mutex<Vec<Option<Arc<RegionInner>>>>,
+    snapshot: RwLock<Arc<Snapshot>>,
+    version: AtomicU64,
+    /// Raw extents in flight, by region number: lanes count them down without a lock.
+    raw_in_flight: Arc<[AtomicU64]>,
+}
+
+impl Default for Regions {
+    fn default() -> Self {
+        Regions {
+            slots: Mutex::default(),
+            snapshot: RwLock::default(),
+            version: AtomicU64::new(1),
+            raw_in_flight: (0..MOST).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+}
+
+impl Regions {
+    /// The counts that regions share.
+    pub fn raw_counts(&self) -> &Arc<[AtomicU64]> {
+        &self.raw_in_flight
+    }
+
+    fn slots(&self) -> MutexGuard<'_, Vec<Option<Arc<RegionInner>>>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes a region under a free number.
+    pub fn insert(&self, make: impl FnOnce(u32) -> RegionInner) -> Option<Arc<RegionInner>> {
+        let mut slots = self.slots();
+        let id = slots.iter().position(Option::is_none).unwrap_or_else(|| {
+            slots.push(None);
+            slots.len() - 1
+        });
+        if id >= MOST {
+            return None;
+        }
+        let region = Arc::new(make(id as u32));
+        slots[id] = Some(region.clone());
+        self.publish(&slots);
+        Some(region)
+    }
+
+    /// Forgets a region; its number is free again.
+    pub fn remove(&self, id: u32) {
+        let mut slots = self.slots();
+        if let Some(slot) = slots.get_mut(id as usize) {
+            *slot = None;
+        }
+        self.publish(&slots);
+    }
+
+    /// The region of that number.
+    pub fn get(&self, id: u32) -> Option<Arc<RegionInner>> {
+        self.slots().get(id as usize)?.clone()
+    }
+
+    /// All regions.
+    pub fn all(&self) -> Vec<Arc<RegionInner>> {
+        self.slots().iter().flatten().cloned().collect()
+    }
+
+    fn publish(&self, slots: &[Option<Arc<RegionInner>>]) {
+        let mut regions: Vec<_> =
+            slots.iter().flatten().map(|r| (r.base(), r.len() as u64, Arc::downgrade(r))).collect();
+        regions.sort_by_key(|(base, ..)| *base);
+        *self.snapshot.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(Snapshot { regions });
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// Changes whenever the snapshot does: a client keeps its own Arc and takes no lock while nothing changed.
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// The present snapshot.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.snapshot.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}

@@ -1,0 +1,190 @@
+//! io_uring: one ring, made and used by one lane's thread.
+
+use super::{Answer, Queue, Wait};
+use crate::memory::{Slabs, table};
+use crate::target::{FileRef, Op, Request};
+use io_uring::types::{Fd, Fixed, FsyncFlags, SubmitArgs, Timespec};
+use io_uring::{IoUring, cqueue, opcode, squeue};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+/// user_data of the poll on the bell. No command has it: lanes leave the highest generation out.
+const BELL: u64 = u64::MAX;
+/// CQ entries beyond the depth: the bell's poll and its re-arming.
+const SLACK: u32 = 16;
+/// Files in a ring's table.
+pub const FILES: u32 = 256;
+
+/// How to make a ring.
+#[derive(Clone, Copy, Debug)]
+pub struct UringOptions {
+    /// Most commands in flight.
+    pub depth: u32,
+    /// The table ring to clone registered buffers from; `None` where each lane registers for itself.
+    pub source: Option<RawFd>,
+}
+
+/// See the module.
+pub struct Uring {
+    ring: IoUring,
+    source: Option<RawFd>,
+    bell: OwnedFd,
+    armed: bool,
+    files: bool,
+    flags: Vec<&'static str>,
+}
+
+type Builder = io_uring::Builder<squeue::Entry, cqueue::Entry>;
+
+/// Setup flags, best last: on EINVAL the newest is left off and the rest tried again. DEFER_TASKRUN needs
+/// SINGLE_ISSUER, so it goes first.
+const FLAGS: [(&str, fn(&mut Builder)); 4] = [
+    ("COOP_TASKRUN", |b| {
+        b.setup_coop_taskrun();
+    }),
+    ("SINGLE_ISSUER", |b| {
+        b.setup_single_issuer();
+    }),
+    ("DEFER_TASKRUN", |b| {
+        b.setup_defer_taskrun();
+    }),
+    ("NO_SQARRAY", |b| {
+        b.setup_no_sqarray();
+    }),
+];
+
+/// Makes a ring with as many of [`FLAGS`] as the kernel takes.
+fn build(depth: u32) -> io::Result<(IoUring, Vec<&'static str>)> {
+    let mut with = FLAGS.len();
+    loop {
+        let mut builder = IoUring::builder();
+        builder.setup_cqsize((2 * depth + SLACK).next_power_of_two());
+        let flags = &FLAGS[..with];
+        flags.iter().for_each(|(_, set)| set(&mut builder));
+        match builder.build(depth.next_power_of_two()) {
+            Ok(ring) => {
+                let names = std::iter::once("CQSIZE").chain(flags.iter().map(|(name, _)| *name)).collect();
+                return Ok((ring, names));
+            }
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) && with > 0 => with -= 1,
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+/// Why this process gets no ring, if so: tried, since seccomp refuses where the sysctl allows.
+pub fn plain_ring_refusal() -> Option<io::Error> {
+    IoUring::new(1).err()
+}
+
+/// The SQE of a request; the crate's two ways to name a file have no common public trait.
+macro_rules! sqe {
+    ($file:expr, $request:expr) => {{
+        let (file, request) = ($file, $request);
+        let (ptr, len, at) = (request.window.ptr(), request.window.len() as u32, request.offset);
+        match (request.op, request.buffer) {
+            (Op::Read, Some(buffer)) => opcode::ReadFixed::new(file, ptr, len, buffer).offset(at).build(),
+            (Op::Read, None) => opcode::Read::new(file, ptr, len).offset(at).build(),
+            (Op::Write, Some(buffer)) => opcode::WriteFixed::new(file, ptr, len, buffer).offset(at).build(),
+            (Op::Write, None) => opcode::Write::new(file, ptr, len).offset(at).build(),
+            (Op::Flush, _) => opcode::Fsync::new(file).flags(FsyncFlags::DATASYNC).build(),
+        }
+    }};
+}
+
+impl Uring {
+    /// Makes the ring. Call it on the lane's thread: the ring takes requests from no other.
+    pub fn new(options: UringOptions, bell: OwnedFd) -> io::Result<Uring> {
+        let (ring, flags) = build(options.depth)?;
+        if options.source.is_none() {
+            table::prepare(&ring)?;
+        }
+        let files = ring.submitter().register_files_sparse(FILES).is_ok();
+        let mut uring = Uring { ring, source: options.source, bell, armed: false, files, flags };
+        uring.arm();
+        Ok(uring)
+    }
+
+    /// Polls the bell, so that a wait in `enter` ends when it rings.
+    fn arm(&mut self) {
+        let poll = opcode::PollAdd::new(Fd(self.bell.as_raw_fd()), libc::POLLIN as u32).multi(true).build();
+        // SAFETY: a poll names no memory; its descriptor is open as long as the ring.
+        self.armed = unsafe { self.ring.submission().push(&poll.user_data(BELL)) }.is_ok();
+    }
+
+    fn entry(&self, request: &Request) -> squeue::Entry {
+        let entry = match request.file {
+            FileRef { slot: Some(slot), .. } if self.files && slot < FILES => sqe!(Fixed(slot), request),
+            FileRef { fd, .. } => sqe!(Fd(fd), request),
+        };
+        entry.user_data(request.user_data)
+    }
+}
+
+impl Queue for Uring {
+    fn room(&self) -> usize {
+        // SAFETY: only this thread, which is here, uses the submission queue.
+        let sq = unsafe { self.ring.submission_shared() };
+        sq.capacity() - sq.len()
+    }
+
+    fn push(&mut self, request: &Request) -> bool {
+        let entry = self.entry(request);
+        // SAFETY: the window promises that its memory stays until the answer is reaped; the file is kept open by
+        // the transfer that holds its target.
+        unsafe { self.ring.submission().push(&entry) }.is_ok()
+    }
+
+    fn enter(&mut self, wait: Wait) -> Result<u32, i32> {
+        let before = self.ring.submission().len();
+        let done = match wait {
+            Wait::No => self.ring.submit(),
+            Wait::For { answers, timeout: None } => self.ring.submit_and_wait(answers as usize),
+            Wait::For { answers, timeout: Some(timeout) } => {
+                let time = Timespec::from(timeout);
+                self.ring.submitter().submit_with_args(answers as usize, &SubmitArgs::new().timespec(&time))
+            }
+        };
+        let accepted = (before - self.ring.submission().len()) as u32;
+        match done.map_err(|e| e.raw_os_error().unwrap_or(libc::EIO)) {
+            Err(errno) if accepted == 0 && !matches!(errno, libc::ETIME | libc::EINTR) => Err(errno),
+            _ => Ok(accepted),
+        }
+    }
+
+    fn ready(&self) -> bool {
+        // SAFETY: only this thread, which is here, uses the completion queue.
+        !unsafe { self.ring.completion_shared() }.is_empty()
+    }
+
+    fn reap(&mut self, answers: &mut Vec<Answer>) {
+        for cqe in self.ring.completion() {
+            match cqe.user_data() {
+                BELL => self.armed = cqueue::more(cqe.flags()),
+                user_data => answers.push(Answer { user_data, result: cqe.result() }),
+            }
+        }
+        if !self.armed {
+            self.arm();
+        }
+    }
+
+    fn set_file(&mut self, slot: u32, fd: Option<RawFd>) -> io::Result<()> {
+        if !self.files || slot >= FILES {
+            return Ok(()); // requests name the descriptor instead
+        }
+        self.ring.submitter().register_files_update(slot, &[fd.unwrap_or(-1)]).map(drop)
+    }
+
+    fn add_buffers(&mut self, slabs: &Slabs) -> io::Result<()> {
+        table::adopt(&self.ring, slabs, self.source)
+    }
+
+    fn drop_buffers(&mut self, slabs: &Slabs) -> io::Result<()> {
+        table::abandon(&self.ring, slabs, self.source)
+    }
+
+    fn describe(&self) -> String {
+        self.flags.join(" | ")
+    }
+}

@@ -1,0 +1,202 @@
+//! Opening a target: what may be opened how, and what is refused with which remedy.
+
+use super::file::{Kind, TargetInner};
+use super::probe;
+use crate::error::{Error, ErrorKind};
+use crate::plan::Geometry;
+use nix::fcntl::{FallocateFlags, fallocate};
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+/// How to open a target.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    write: bool,
+    create: Option<u64>,
+    buffered: bool,
+    force: bool,
+}
+
+impl OpenOptions {
+    /// For reading.
+    pub fn read() -> OpenOptions {
+        OpenOptions { write: false, create: None, buffered: false, force: false }
+    }
+
+    /// For reading and writing.
+    pub fn write() -> OpenOptions {
+        OpenOptions { write: true, ..OpenOptions::read() }
+    }
+
+    /// Makes the file if it is not there, and sees that it has at least `size` bytes, preallocated: direct writes
+    /// into a file without allocated blocks are punted to kernel workers by the file system.
+    pub fn create(mut self, size: u64) -> OpenOptions {
+        (self.write, self.create) = (true, Some(size));
+        self
+    }
+
+    /// Goes through the page cache instead of O_DIRECT. Never chosen by itself.
+    pub fn buffered(mut self) -> OpenOptions {
+        self.buffered = true;
+        self
+    }
+
+    /// Writes to a block device although it is mounted or held by another driver.
+    pub fn force(mut self) -> OpenOptions {
+        self.force = true;
+        self
+    }
+}
+
+/// Opens a file or block device.
+pub fn open(path: &Path, options: &OpenOptions, engine: u64, command_size: u32) -> Result<TargetInner, Error> {
+    let name: Arc<str> = path.to_string_lossy().into();
+    let kind = kind_of(path, options).map_err(|e| e.on(&name))?;
+    if kind == Kind::Block && options.write && !options.force {
+        refuse_if_in_use(path).map_err(|e| e.on(&name))?;
+    }
+    let mut file = open_file(path, options).map_err(|e| explain_open(&e, options).on(&name))?;
+    let size = file.seek(SeekFrom::End(0)).map_err(|e| Error::io("cannot tell its size", &e).on(&name))?;
+    let geometry = probe::geometry(&file, !options.buffered, command_size).map_err(|e| match e.raw_os_error() {
+        Some(libc::EINVAL) => no_direct().on(&name),
+        _ => Error::io("a first read failed", &e).on(&name),
+    })?;
+    geometry.check().map_err(|e| e.on(&name))?;
+    let target = TargetInner {
+        name,
+        engine,
+        kind,
+        geometry,
+        direct: !options.buffered,
+        writable: options.write,
+        file: Some(file),
+        size: AtomicU64::new(size),
+        closed: AtomicBool::new(false),
+        slot: AtomicU32::new(u32::MAX),
+        closer: OnceLock::new(),
+    };
+    match options.create {
+        Some(wanted) if size < wanted => target.set_size(wanted)?,
+        _ => {}
+    }
+    Ok(target)
+}
+
+/// A target of `size` bytes whose commands complete at once and move nothing.
+pub fn open_null(size: u64, engine: u64, command_size: u32) -> Result<TargetInner, Error> {
+    let geometry = Geometry { block: 512, memory_align: 4, ..Geometry::unlimited(command_size) };
+    geometry.check()?;
+    Ok(TargetInner {
+        name: "null".into(),
+        engine,
+        kind: Kind::Null,
+        geometry,
+        direct: true,
+        writable: true,
+        file: None,
+        size: AtomicU64::new(size),
+        closed: AtomicBool::new(false),
+        slot: AtomicU32::new(u32::MAX),
+        closer: OnceLock::new(),
+    })
+}
+
+impl TargetInner {
+    /// Makes a file `size` bytes long, its blocks preallocated.
+    pub fn set_size(&self, size: u64) -> Result<(), Error> {
+        let fail = |kind, message: &'static str| Err(Error::new(kind, message).on(&self.name).at(0, size));
+        let Some(file) = self.file.as_ref().filter(|_| self.kind == Kind::File) else {
+            return fail(ErrorKind::Unsupported, "only a file can be given a size");
+        };
+        if !self.writable {
+            return fail(ErrorKind::ReadOnly, "the target was opened for reading; open it with OpenOptions::write()");
+        }
+        let old = self.size();
+        let grown = match i64::try_from(size) {
+            Err(_) => return fail(ErrorKind::InvalidInput, "the size overflows a file offset"),
+            Ok(len) if size > old => fallocate(file, FallocateFlags::empty(), 0, len).map_err(io::Error::from),
+            Ok(_) => file.set_len(size),
+        };
+        match grown {
+            Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                tracing::warn!(target = %self.name, "the file system does not preallocate: the file is sparse");
+                file.set_len(size)
+            }
+            other => other,
+        }
+        .map_err(|e| {
+            let message = "cannot give the file its size; is the file system full, or a quota or ulimit -f reached?";
+            Error::io(message, &e).on(&self.name).at(old, size.saturating_sub(old))
+        })?;
+        self.size.store(size, Ordering::Release);
+        Ok(())
+    }
+}
+
+fn kind_of(path: &Path, options: &OpenOptions) -> Result<Kind, Error> {
+    let file_type = match std::fs::metadata(path) {
+        Ok(meta) => meta.file_type(),
+        Err(e) if e.kind() == io::ErrorKind::NotFound && options.create.is_some() => return Ok(Kind::File),
+        Err(e) => return Err(explain_open(&e, options)),
+    };
+    if file_type.is_file() {
+        Ok(Kind::File)
+    } else if file_type.is_block_device() {
+        Ok(Kind::Block)
+    } else {
+        let what = if file_type.is_dir() { "a directory" } else { "not a regular file or a block device" };
+        Err(Error::new(ErrorKind::InvalidInput, format!("it is {what}; name a file or a block device")))
+    }
+}
+
+fn open_file(path: &Path, options: &OpenOptions) -> io::Result<File> {
+    let direct = if options.buffered { 0 } else { libc::O_DIRECT };
+    std::fs::OpenOptions::new()
+        .read(true)
+        .write(options.write)
+        .create(options.create.is_some())
+        .custom_flags(direct | libc::O_CLOEXEC)
+        .open(path)
+}
+
+/// The kernel lets a device be opened exclusively only when nobody has mounted or claimed it. Tried, then given
+/// back: several processes on one drive are usual.
+fn refuse_if_in_use(path: &Path) -> Result<(), Error> {
+    match std::fs::OpenOptions::new().read(true).custom_flags(libc::O_EXCL | libc::O_CLOEXEC).open(path) {
+        Err(e) if e.raw_os_error() == Some(libc::EBUSY) => Err(Error::io(
+            "the device is mounted, or held by LVM, RAID or another driver (lsblk shows by what); writing would \
+             destroy that; unmount it, or force",
+            &e,
+        )
+        .with_kind(ErrorKind::InUse)),
+        _ => Ok(()),
+    }
+}
+
+fn no_direct() -> Error {
+    Error::os(
+        "the file system does not take O_DIRECT here; use a file on ext4, xfs or a block device, or ask for the \
+         page cache with OpenOptions::buffered()",
+        libc::EINVAL,
+    )
+    .with_kind(ErrorKind::Unsupported)
+}
+
+fn explain_open(error: &io::Error, options: &OpenOptions) -> Error {
+    match error.raw_os_error() {
+        Some(libc::EINVAL) if !options.buffered => no_direct(),
+        Some(libc::ENOENT) => Error::io("there is no such file; check the path, or create it", error),
+        Some(libc::EACCES | libc::EPERM) => {
+            Error::io("may not be opened; check its owner and mode, or run as a user who may", error)
+        }
+        Some(libc::EMFILE | libc::ENFILE) => {
+            Error::io("too many open files; raise the limit (ulimit -n) or close some", error)
+        }
+        Some(libc::EROFS) => Error::io("the file system is mounted read-only", error),
+        _ => Error::io("cannot be opened", error),
+    }
+}

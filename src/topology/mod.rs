@@ -1,0 +1,150 @@
+//! The machine as lanes see it: CPUs and NUMA nodes, read from sysfs, and which CPUs each lane runs on.
+//!
+//! A lane is given all CPUs of a node that the process may use, never one CPU picked from the front: several
+//! processes share a machine, and if each took "the first CPU" they would all run on top of one another.
+#![forbid(unsafe_code)]
+
+mod cpuset;
+mod sysfs;
+
+pub use cpuset::{CpuSet, pin_current_thread};
+
+/// The most lanes that [`default_lanes`] answers.
+pub const MAX_DEFAULT_LANES: usize = 8;
+
+/// The CPUs and NUMA nodes of a machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Topology {
+    /// The NUMA nodes, by ascending id (ids may have gaps). Nodes of memory alone are here too, without CPUs.
+    pub nodes: Vec<Node>,
+    /// All CPUs that are online.
+    pub cpus: CpuSet,
+}
+
+/// One NUMA node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// The kernel's number of the node.
+    pub id: u32,
+    /// The node's CPUs that are online; none on a node of memory alone.
+    pub cpus: CpuSet,
+}
+
+impl Topology {
+    /// A machine of one node, number 0, with these CPUs.
+    pub fn flat(cpus: CpuSet) -> Topology {
+        Topology { nodes: vec![Node { id: 0, cpus: cpus.clone() }], cpus }
+    }
+
+    /// The same machine with only the CPUs that are in `allowed`. Nodes that lose all theirs are kept.
+    pub fn within(&self, allowed: &CpuSet) -> Topology {
+        let restrict = |node: &Node| Node { id: node.id, cpus: node.cpus.intersection(allowed) };
+        Topology { nodes: self.nodes.iter().map(restrict).collect(), cpus: self.cpus.intersection(allowed) }
+    }
+}
+
+/// How many lanes serve files when the caller does not say: one for each CPU at hand, and at most
+/// [`MAX_DEFAULT_LANES`]; at least one.
+///
+/// Each lane is one thread and one ring. A lane more than there are CPUs only takes turns with another. And one
+/// lane already keeps dozens of commands in flight, so a few lanes saturate what a file can give; on files more
+/// than that adds no bandwidth, only threads that contend in the file system (its inode lock, its page and extent
+/// bookkeeping). Other engines shipped this: a pool of more threads made loads slower, and too many requests on
+/// one file made them 3 to 22 times slower (FACTS §6.14). Whoever has measured otherwise asks for more.
+pub fn default_lanes(allowed: &CpuSet) -> usize {
+    allowed.len().clamp(1, MAX_DEFAULT_LANES)
+}
+
+/// The CPUs for each of `lanes` lanes: those of the lane's node that are in `allowed`.
+///
+/// Lanes are dealt over the nodes in proportion to the CPUs that the process may use there, one node after the
+/// other, so that even a few lanes are spread; nodes without such CPUs get none. Should `allowed` have no CPU in
+/// any node, every lane gets `allowed` itself.
+pub fn lane_cpus(topology: &Topology, allowed: &CpuSet, lanes: usize) -> Vec<CpuSet> {
+    let nodes = topology.within(allowed).nodes;
+    let mut given = vec![0; nodes.len()];
+    let mut dealt = Vec::with_capacity(lanes);
+    for _ in 0..lanes {
+        let Some(node) = neediest(&nodes, &given) else {
+            return vec![allowed.clone(); lanes];
+        };
+        given[node] += 1;
+        dealt.push(nodes[node].cpus.clone());
+    }
+    dealt
+}
+
+/// The node that would have the most CPUs for each of its lanes if it got one more; the first of equals.
+fn neediest(nodes: &[Node], given: &[usize]) -> Option<usize> {
+    let mut best = None;
+    for (i, node) in nodes.iter().enumerate().filter(|(_, node)| !node.cpus.is_empty()) {
+        // cpus/(given + 1) of one node against that of the other, without the fractions.
+        let more = |&b: &usize| node.cpus.len() * (given[b] + 1) > nodes[b].cpus.len() * (given[i] + 1);
+        if best.as_ref().is_none_or(more) {
+            best = Some(i);
+        }
+    }
+    best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(list: &str) -> CpuSet {
+        list.parse().unwrap()
+    }
+
+    fn machine(nodes: &[(u32, &str)]) -> Topology {
+        let nodes: Vec<Node> = nodes.iter().map(|&(id, cpus)| Node { id, cpus: set(cpus) }).collect();
+        let cpus = nodes.iter().flat_map(|node| node.cpus.iter()).collect();
+        Topology { nodes, cpus }
+    }
+
+    fn lanes(topology: &Topology, allowed: &str, lanes: usize) -> Vec<String> {
+        lane_cpus(topology, &set(allowed), lanes).iter().map(CpuSet::to_string).collect()
+    }
+
+    #[test]
+    fn lanes_by_default_follow_the_cpus_up_to_eight() {
+        for (cpus, lanes) in [("", 1), ("5", 1), ("0-1", 2), ("0-7", 8), ("0-127", 8)] {
+            assert_eq!(default_lanes(&set(cpus)), lanes, "{cpus:?}");
+        }
+    }
+
+    #[test]
+    fn lanes_are_spread_over_equal_nodes() {
+        let two = machine(&[(0, "0-3"), (1, "4-7")]);
+        assert_eq!(lanes(&two, "0-7", 4), ["0-3", "4-7", "0-3", "4-7"]);
+        assert_eq!(lanes(&two, "0-7", 1), ["0-3"], "a mask of the whole node, not its first CPU");
+        assert_eq!(lanes(&two, "0-7", 0), [""; 0]);
+    }
+
+    #[test]
+    fn lanes_are_dealt_in_proportion_to_the_allowed_cpus() {
+        let two = machine(&[(0, "0-15"), (1, "16-31")]);
+        let dealt = lanes(&two, "0-5,16-17", 8);
+        assert_eq!(dealt.iter().filter(|cpus| *cpus == "0-5").count(), 6);
+        assert_eq!(dealt.iter().filter(|cpus| *cpus == "16-17").count(), 2);
+    }
+
+    #[test]
+    fn lanes_stay_within_the_cpuset_of_the_process() {
+        let odd = machine(&[(0, "0-3,8-11"), (2, ""), (5, "4-7,12-15")]);
+        assert_eq!(lanes(&odd, "9", 3), ["9"; 3], "a cpuset of one CPU");
+        assert_eq!(
+            lanes(&odd, "6-8", 2),
+            ["6-7", "8"],
+            "sparse numbers, and the memory-only node has no lane"
+        );
+        assert_eq!(lanes(&odd, "12-13", 2), ["12-13"; 2], "a node outside the cpuset has no lane");
+        assert_eq!(lanes(&odd, "40-41", 2), ["40-41"; 2], "a cpuset that sysfs does not know");
+    }
+
+    #[test]
+    fn within_restricts_and_keeps_nodes() {
+        let two = machine(&[(0, "0-3"), (1, "4-7")]);
+        let some = two.within(&set("2-3,90"));
+        assert_eq!(some, Topology { nodes: machine(&[(0, "2-3"), (1, "")]).nodes, cpus: set("2-3") });
+    }
+}
