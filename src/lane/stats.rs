@@ -98,9 +98,15 @@ impl Counters {
 }
 
 /// How long commands took, from push to reap. Buckets are 12.5 % wide.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct LatencyHistogram {
     buckets: Vec<u64>,
+}
+
+impl std::fmt::Debug for LatencyHistogram {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} commands, p50 {} ns, p99 {} ns", self.count(), self.quantile(0.5), self.quantile(0.99))
+    }
 }
 
 impl LatencyHistogram {

@@ -30,6 +30,8 @@ pub struct Uring {
     source: Option<RawFd>,
     bell: OwnedFd,
     armed: bool,
+    /// How many requests lie before the bell's poll in the submission queue; it is not one of the lane's.
+    poll_at: Option<usize>,
     files: bool,
     flags: Vec<&'static str>,
 }
@@ -100,7 +102,7 @@ impl Uring {
             table::prepare(&ring)?;
         }
         let files = ring.submitter().register_files_sparse(FILES).is_ok();
-        let mut uring = Uring { ring, source: options.source, bell, armed: false, files, flags };
+        let mut uring = Uring { ring, source: options.source, bell, armed: false, poll_at: None, files, flags };
         uring.arm();
         Ok(uring)
     }
@@ -108,8 +110,25 @@ impl Uring {
     /// Polls the bell, so that a wait in `enter` ends when it rings.
     fn arm(&mut self) {
         let poll = opcode::PollAdd::new(Fd(self.bell.as_raw_fd()), libc::POLLIN as u32).multi(true).build();
+        self.poll_at = Some(self.ring.submission().len());
         // SAFETY: a poll names no memory; its descriptor is open as long as the ring.
         self.armed = unsafe { self.ring.submission().push(&poll.user_data(BELL)) }.is_ok();
+    }
+
+    /// Of `taken` entries that the kernel took, how many were the lane's.
+    fn without_poll(&mut self, taken: usize) -> u32 {
+        let polls = match self.poll_at {
+            Some(before) if before < taken => {
+                self.poll_at = None;
+                1
+            }
+            Some(before) => {
+                self.poll_at = Some(before - taken);
+                0
+            }
+            None => 0,
+        };
+        (taken - polls) as u32
     }
 
     fn entry(&self, request: &Request) -> squeue::Entry {
@@ -145,9 +164,10 @@ impl Queue for Uring {
                 self.ring.submitter().submit_with_args(answers as usize, &SubmitArgs::new().timespec(&time))
             }
         };
-        let accepted = (before - self.ring.submission().len()) as u32;
+        let taken = before - self.ring.submission().len();
+        let accepted = self.without_poll(taken);
         match done.map_err(|e| e.raw_os_error().unwrap_or(libc::EIO)) {
-            Err(errno) if accepted == 0 && !matches!(errno, libc::ETIME | libc::EINTR) => Err(errno),
+            Err(errno) if taken == 0 && !matches!(errno, libc::ETIME | libc::EINTR) => Err(errno),
             _ => Ok(accepted),
         }
     }

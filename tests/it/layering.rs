@@ -18,13 +18,13 @@ const LAYERS: &[(&str, u32)] = &[
     ("plan", 1),
     ("topology", 2),
     ("fullbore_sys", 3),
-    ("target", 4),
     ("memory", 4),
-    ("queue", 5),
-    ("lane", 6),
-    ("api", 7),
-    ("capi", 8),
-    ("bin", 8),
+    ("target", 5),
+    ("queue", 6),
+    ("lane", 7),
+    ("api", 8),
+    ("capi", 9),
+    ("bin", 9),
 ];
 
 /// Where `unsafe` code may be; besides, only `unsafe fn` and the blocks in it may be in `src/api`.

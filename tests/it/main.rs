@@ -1,0 +1,12 @@
+//! The integration tests: one program, so that it is linked once.
+
+mod bad_input;
+mod conformance;
+mod cost;
+mod layering;
+mod lifecycle;
+mod processes;
+mod refusals;
+mod registration;
+mod stalls;
+mod support;
