@@ -23,7 +23,7 @@ fn upward_and_sideways_imports_are_caught() {
             "\nuse crate::lane::Slot;",
             &["src/queue/uring.rs:2: `queue` reaches up into `lane`"],
         ),
-        ("src/target/file.rs", "use crate::memory::Region;", &["`target` reaches sideways into `memory`"]),
+        ("src/memory/lease.rs", "use crate::target::Op;", &["`memory` reaches up into `target`"]),
         ("src/capi/mod.rs", "use crate::bin::x;", &["`capi` reaches sideways into `bin`"]),
         ("src/error.rs", "use crate::plan::Limits;", &["`error` reaches up into `plan`"]),
         ("src/topology/mod.rs", "use fullbore_sys::nvme;", &["`topology` reaches up into `fullbore_sys`"]),
