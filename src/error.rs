@@ -74,7 +74,15 @@ pub struct Error {
 impl Error {
     /// An error of `kind` with a message that says cause and remedy.
     pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Error {
-        Error { kind, message: message.into(), target: None, offset: None, len: None, extent: None, errno: None }
+        Error {
+            kind,
+            message: message.into(),
+            target: None,
+            offset: None,
+            len: None,
+            extent: None,
+            errno: None,
+        }
     }
 
     /// An error that stems from a failed system call.

@@ -106,13 +106,19 @@ impl Client {
     ///
     /// With fewer than `min` transfers under way and no timeout this would wait for ever: that is an error at once
     /// when none of the engine's transfers is under way.
-    pub fn wait(&self, min: usize, out: &mut Vec<Completion>, timeout: Option<Duration>) -> Result<usize, Error> {
+    pub fn wait(
+        &self,
+        min: usize,
+        out: &mut Vec<Completion>,
+        timeout: Option<Duration>,
+    ) -> Result<usize, Error> {
         let until = timeout.and_then(|t| Instant::now().checked_add(t));
         let mut got = self.poll(out);
         while got < min {
             self.shared.check_fork()?;
             if timeout.is_none() && self.shared.core.table.taken() == 0 && self.mailbox.len() == 0 {
-                let message = "no transfer is under way, so none can complete; submit first, or give a timeout";
+                let message =
+                    "no transfer is under way, so none can complete; submit first, or give a timeout";
                 return Err(Error::new(ErrorKind::InvalidInput, message));
             }
             let ended = park(until, |waker| self.mailbox.wait(waker, min - got));

@@ -105,7 +105,9 @@ impl EngineBuilder {
         if !(1..=65_536).contains(&self.max_transfers) {
             return bad("max_transfers must be 1 to 65 536");
         }
-        if !(self.command_size as u64..=1 << 30).contains(&self.unit_size) || !self.unit_size.is_multiple_of(4096) {
+        if !(self.command_size as u64..=1 << 30).contains(&self.unit_size)
+            || !self.unit_size.is_multiple_of(4096)
+        {
             return bad("unit_size must be whole pages of 4096 bytes, from the command size to 1 GiB");
         }
         Ok(())
@@ -120,20 +122,24 @@ impl EngineBuilder {
         if let Some(refusal) = ring_refusal().filter(|_| !self.null) {
             return Err(refusal);
         }
-        let table_ring = TableRing::new(self.clone_buffers && !self.null)
-            .map_err(|e| crate::lane::explain_ring(&e))?;
+        let table_ring =
+            TableRing::new(self.clone_buffers && !self.null).map_err(|e| crate::lane::explain_ring(&e))?;
         let fork = ForkGuard::new().map_err(|e| Error::io("cannot map a page", &e))?;
-        let core = Arc::new(Core::new(self.max_transfers, Arc::new(Regions::default()), Clock::Real(Instant::now())));
+        let core = Arc::new(Core::new(
+            self.max_transfers,
+            Arc::new(Regions::default()),
+            Clock::Real(Instant::now()),
+        ));
         let kind = if self.null { QueueKind::Null } else { QueueKind::Uring { source: table_ring.source() } };
         let options = LaneOptions {
             depth: self.lane_depth as usize,
             command_size: self.command_size,
-            unit_size: self.unit_size,
             first_generation: 0,
         };
         let mut threads = Vec::with_capacity(count);
         for (number, cpus) in lane_cpus(&topology, &allowed, count).into_iter().enumerate() {
-            let started = LaneThread::start(&core, LaneSpec { number, kind, options, cpus, grace: self.grace });
+            let started =
+                LaneThread::start(&core, LaneSpec { number, kind, options, cpus, grace: self.grace });
             match started {
                 Ok(thread) => threads.push(thread),
                 Err(error) => {
@@ -144,7 +150,6 @@ impl EngineBuilder {
         }
         let settings = Settings {
             command_size: self.command_size,
-            lane_depth: self.lane_depth,
             unit_size: self.unit_size,
             deadline: self.deadline,
             grace: self.grace,
@@ -158,7 +163,11 @@ impl EngineBuilder {
 fn stop_lanes(threads: &mut [LaneThread], grace: Duration) -> bool {
     threads.iter().for_each(LaneThread::stop);
     let until = Instant::now() + grace + Duration::from_secs(1);
-    threads.iter_mut().map(|t| t.join(until.saturating_duration_since(Instant::now()))).fold(true, |a, b| a && b)
+    // Each is waited for, also after one that did not end.
+    let late = threads
+        .iter_mut()
+        .filter_map(|t| (!t.join(until.saturating_duration_since(Instant::now()))).then_some(()));
+    late.count() == 0
 }
 
 /// Owns lanes, targets and regions. Dropping it stops all transfers, drains them within the grace and ends the lanes;
@@ -212,7 +221,8 @@ impl Engine {
             settings,
         });
         let mut engine = Engine { shared, threads, watchdog: None };
-        let watchdog = Watchdog::start(watch).map_err(|e| Error::io("cannot start the watchdog's thread", &e))?;
+        let watchdog =
+            Watchdog::start(watch).map_err(|e| Error::io("cannot start the watchdog's thread", &e))?;
         engine.watchdog = Some(watchdog);
         Ok(engine)
     }
@@ -225,7 +235,8 @@ impl Engine {
     pub fn open(&self, path: impl AsRef<Path>, options: OpenOptions) -> Result<Target, Error> {
         self.shared.check()?;
         if self.shared.settings.null {
-            let message = "an engine over the null queue moves nothing; use open_null, or build without null()";
+            let message =
+                "an engine over the null queue moves nothing; use open_null, or build without null()";
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
         self.admit(open(path.as_ref(), &options, self.shared.id, self.shared.settings.command_size)?)
@@ -270,7 +281,8 @@ impl Engine {
     pub unsafe fn register_host(&self, p: NonNull<u8>, len: usize) -> Result<Region, Error> {
         self.shared.check()?;
         if len == 0 || (p.as_ptr() as usize).checked_add(len).is_none_or(|end| end > isize::MAX as usize) {
-            let message = "the range is empty or wraps around the address space; give pointer and length in bytes";
+            let message =
+                "the range is empty or wraps around the address space; give pointer and length in bytes";
             return Err(Error::new(ErrorKind::InvalidInput, message).at(0, len as u64));
         }
         // SAFETY: passed on to the caller.
@@ -312,7 +324,9 @@ impl Drop for Engine {
         };
         stop_all(&|handle| core.stop(handle, Stop::Shutdown));
         if !stop_lanes(&mut self.threads, self.shared.settings.grace) {
-            tracing::error!("a lane did not end within the grace; it is left to itself, with its ring and memory");
+            tracing::error!(
+                "a lane did not end within the grace; it is left to itself, with its ring and memory"
+            );
         }
         // What did not drain is published all the same: nobody is left waiting.
         stop_all(&|handle| {

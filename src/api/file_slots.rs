@@ -58,7 +58,9 @@ impl Shared {
         match self.tell_lanes(ANSWER, |acks| Control::File { slot, fd, acks }) {
             Some(Ok(())) => target.slot.store(slot, Ordering::Release),
             // A place that some ring may hold is not used again.
-            failed => tracing::warn!(?failed, target = %target.name, "the file is not registered with the rings"),
+            failed => {
+                tracing::warn!(?failed, target = %target.name, "the file is not registered with the rings")
+            }
         }
     }
 }

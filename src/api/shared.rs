@@ -17,7 +17,6 @@ pub const ANSWER: Duration = Duration::from_secs(5);
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     pub command_size: u32,
-    pub lane_depth: u32,
     pub unit_size: u64,
     pub deadline: Option<Duration>,
     pub grace: Duration,
@@ -65,7 +64,11 @@ impl Shared {
     }
 
     /// Sends each lane a message and waits for all answers. `None`: some lane did not answer in time.
-    pub fn tell_lanes(&self, within: Duration, message: impl Fn(Arc<Acks>) -> Control) -> Option<Result<(), i32>> {
+    pub fn tell_lanes(
+        &self,
+        within: Duration,
+        message: impl Fn(Arc<Acks>) -> Control,
+    ) -> Option<Result<(), i32>> {
         let acks = Acks::new(self.lanes.len());
         self.lanes.iter().for_each(|lane| lane.send(message(acks.clone())));
         acks.wait(within)
@@ -90,7 +93,8 @@ impl Shared {
             let message = "an engine has at most 16 384 regions; register larger pieces, or release some";
             return Err(Error::new(ErrorKind::Resource, message));
         };
-        let registration = if self.settings.null { Err("the null queue needs none".into()) } else { self.pin(&region) };
+        let registration =
+            if self.settings.null { Err("the null queue needs none".into()) } else { self.pin(&region) };
         if let Err(note) = &registration {
             tracing::debug!(region = region.id, note, "a region is not registered with the rings");
         }
@@ -101,7 +105,8 @@ impl Shared {
     /// Registers a region with the table ring and every lane. `Err` says why it stays unregistered.
     fn pin(&self, region: &RegionInner) -> Result<crate::memory::Slabs, String> {
         let len = region.len() as u64;
-        let slabs = self.table_ring.add(region, self.settings.command_size).map_err(|e| self.explain_pin(&e, len))?;
+        let slabs =
+            self.table_ring.add(region, self.settings.command_size).map_err(|e| self.explain_pin(&e, len))?;
         let id = region.id;
         match self.tell_lanes(ANSWER, |acks| Control::AddBuffers { id, slabs, acks }) {
             Some(Ok(())) => Ok(slabs),
@@ -137,8 +142,10 @@ impl Shared {
 
     fn explain_pin(&self, error: &std::io::Error, len: u64) -> String {
         let (need, clones) = (self.memlock_for(len), self.table_ring.clones());
-        let each = if clones { "" } else { " (each lane registers for itself: this kernel does not clone buffers)" };
-        let limit = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_MEMLOCK).map_or(0, |l| l.0);
+        let each =
+            if clones { "" } else { " (each lane registers for itself: this kernel does not clone buffers)" };
+        let limit =
+            nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_MEMLOCK).map_or(0, |l| l.0);
         match error.raw_os_error() {
             Some(libc::ENOMEM) => format!(
                 "memlock limit: registering needs {need} bytes{each}, the limit is {limit}; raise it (ulimit -l, \

@@ -61,7 +61,9 @@ impl Shared {
             matches!(r.registration.get(), Some(Ok(_))).then(|| self.memlock_for(r.len() as u64))
         };
         Stats {
-            lanes: lanes.map(|(i, lane)| lane_stats(lane, self.cpus[i].to_string(), self.flags[i].clone())).collect(),
+            lanes: lanes
+                .map(|(i, lane)| lane_stats(lane, self.cpus[i].to_string(), self.flags[i].clone()))
+                .collect(),
             active: self.core.table.taken(),
             quarantined_bytes: self.core.quarantined.load(Ordering::Relaxed),
             clone_buffers: self.table_ring.clones(),

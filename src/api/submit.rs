@@ -6,7 +6,7 @@ use crate::lane::{
     Admission, Deadline, Handle, Job, Mailbox, Path, PathReport, Share, Source, Stop, Transfer, units_of,
 };
 use crate::memory::{RawExtent, RawList, RegionInner, Snapshot};
-use crate::plan::{Extents, UnitCursor};
+use crate::plan::UnitCursor;
 use crate::target::{Kind, Op, TargetInner};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -52,7 +52,9 @@ impl Shared {
                 }
                 target.check_range(transfer.op, extent.offset(), extent.len())?;
                 match transfer.require {
-                    Some(path) => self.check_path(path, target, Some(region), extent.offset(), extent.window().addr()),
+                    Some(path) => {
+                        self.check_path(path, target, Some(region), extent.offset(), extent.window().addr())
+                    }
                     None => Ok(()),
                 }
             };
@@ -97,7 +99,9 @@ impl Shared {
         let reason = if straight {
             format!("\"{}\" would run, since: {}", found.path, found.reason)
         } else {
-            format!("it would go through scratch: align the offset to {block} and the memory to {align} bytes")
+            format!(
+                "it would go through scratch: align the offset to {block} and the memory to {align} bytes"
+            )
         };
         Err(Error::new(ErrorKind::PathUnavailable, format!("path \"{wanted}\" was demanded, but {reason}"))
             .on(&target.name))
@@ -181,8 +185,13 @@ impl Shared {
             return Err(wrong_engine("the target").on(&target.name));
         }
         target.check(Op::Flush)?;
-        let job =
-            Job { op: Op::Flush, source: Source::Flush(target.clone()), trace_id: 0, durable: false, mailbox: None };
+        let job = Job {
+            op: Op::Flush,
+            source: Source::Flush(target.clone()),
+            trace_id: 0,
+            durable: false,
+            mailbox: None,
+        };
         self.start(job, crate::lane::Priority::Normal as u8, Deadline::Engine, 0).map_err(|_| busy())
     }
 
@@ -245,7 +254,10 @@ impl Shared {
     fn near(&self, turn: usize) -> usize {
         let cpu = nix::sched::sched_getcpu().unwrap_or(0) as u32;
         let lanes = self.lanes.len();
-        (0..lanes).map(|i| (turn + i) % lanes).find(|lane| self.cpus[*lane].contains(cpu)).unwrap_or(turn % lanes)
+        (0..lanes)
+            .map(|i| (turn + i) % lanes)
+            .find(|lane| self.cpus[*lane].contains(cpu))
+            .unwrap_or(turn % lanes)
     }
 }
 
@@ -255,7 +267,9 @@ fn check_raw(target: &TargetInner, op: Op, extent: &RawExtent) -> Result<(), Err
     let end = (extent.ptr as u64).checked_add(extent.len);
     if extent.ptr.is_null() || end.is_none_or(|end| end > isize::MAX as u64) {
         let message = "the extent's pointer is null, or wraps around the address space";
-        return Err(Error::new(ErrorKind::InvalidInput, message).on(&target.name).at(extent.offset, extent.len));
+        return Err(Error::new(ErrorKind::InvalidInput, message)
+            .on(&target.name)
+            .at(extent.offset, extent.len));
     }
     Ok(())
 }

@@ -105,9 +105,8 @@ thread_local! {
 /// Stores this thread's waker with `register` and sleeps until it is woken, unless `register` answers that there is
 /// no need. True when `until` has come.
 pub(super) fn park(until: Option<Instant>, register: impl FnOnce(&Waker) -> bool) -> bool {
-    let there = WAKER.with(|cell| {
-        register(cell.get_or_init(|| Waker::from(Arc::new(Unpark(std::thread::current())))))
-    });
+    let there = WAKER
+        .with(|cell| register(cell.get_or_init(|| Waker::from(Arc::new(Unpark(std::thread::current()))))));
     match until {
         _ if there => false,
         None => {

@@ -75,6 +75,7 @@ impl Bell {
     }
 
     /// Whether it was rung and not heard (the simulation's scheduler asks).
+    #[cfg(test)]
     pub fn is_rung(&self) -> bool {
         self.rung.load(Ordering::Acquire)
     }

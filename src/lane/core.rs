@@ -2,7 +2,7 @@
 //! published.
 
 use super::job::{Job, Source};
-use super::slots::{Claim, Handle, Last, Outcome, Published, Stop, Table};
+use super::slots::{Handle, Last, Outcome, Published, Stop, Table};
 use super::transfer::{Completion, Times};
 use super::{Mutation, PathSet};
 use crate::error::{Error, ErrorKind};
@@ -148,13 +148,6 @@ impl Core {
         }
     }
 
-    /// Gives a claim back; the last one is published.
-    pub fn finish(&self, claim: Claim) {
-        if let Some(last) = self.table.finish(claim) {
-            self.publish(last);
-        }
-    }
-
     /// Takes the completion of a published transfer. One caller only: see [`Table::consume`].
     pub fn consume(&self, handle: Handle) -> Option<Completion> {
         self.table.consume(handle).map(|outcome| self.complete(outcome))
@@ -178,7 +171,9 @@ impl Core {
                     "the deadline passed before all of it was moved; the device is slow or the deadline short",
                 ),
                 Stop::Shutdown => Error::new(ErrorKind::Shutdown, "the engine was shut down"),
-                Stop::LaneFailed => Error::new(ErrorKind::LaneFailed, "a lane died; see the log, build a new engine"),
+                Stop::LaneFailed => {
+                    Error::new(ErrorKind::LaneFailed, "a lane died; see the log, build a new engine")
+                }
             };
             target.iter().fold(error, |error, name| error.on(name))
         };

@@ -109,12 +109,13 @@ impl Inbox {
 
     /// Sees to what a dead lane left in its inbox: answers messages, and hands out the transfers that waited for it.
     /// The dying lane calls it, and so does whoever puts something in later: each item is taken out once.
-    #[must_use]
     pub fn bury(&self) -> impl Iterator<Item = Handle> + '_ {
         while let Some(control) = self.control.pop() {
             match control {
                 // A ring that is gone holds no buffers; one that was leaked does, and nobody may say otherwise.
-                Control::DropBuffers { acks, .. } if !self.leaked.load(Ordering::SeqCst) => acks.answer(Ok(())),
+                Control::DropBuffers { acks, .. } if !self.leaked.load(Ordering::SeqCst) => {
+                    acks.answer(Ok(()))
+                }
                 Control::DropBuffers { .. } | Control::CloseFile { .. } | Control::Stop => {}
                 Control::File { acks, .. } | Control::AddBuffers { acks, .. } => {
                     acks.answer(Err(std::io::Error::from_raw_os_error(libc::EOWNERDEAD)));

@@ -57,13 +57,28 @@ impl<Q: Queue> Lane<Q> {
         Some(self.open_run(claim, (extent, pos, left), unit.is_none()))
     }
 
-    pub(super) fn open_run(&mut self, claim: Claim, (extent, pos, left): (u32, u64, u64), flush: bool) -> u16 {
+    pub(super) fn open_run(
+        &mut self,
+        claim: Claim,
+        (extent, pos, left): (u32, u64, u64),
+        flush: bool,
+    ) -> u16 {
         let index = self.free_runs.pop().unwrap_or_else(|| {
             self.runs.push(None);
             self.runs.len() as u16 - 1
         });
-        let run =
-            Run { claim, extent, pos, left, outstanding: 0, flush, credit: 0, credit_extent: extent, moved: 0, paths: 0 };
+        let run = Run {
+            claim,
+            extent,
+            pos,
+            left,
+            outstanding: 0,
+            flush,
+            credit: 0,
+            credit_extent: extent,
+            moved: 0,
+            paths: 0,
+        };
         self.runs[index as usize] = Some(run);
         index
     }
@@ -125,7 +140,8 @@ impl<Q: Queue> Lane<Q> {
     /// Pushes a command again, unless its transfer was stopped meanwhile.
     fn ask_again(&mut self, index: u16) {
         let run = self.slots.get(index).run;
-        let stopped = self.runs[run as usize].as_ref().is_none_or(|r| self.core.table.stopped(&r.claim).is_some());
+        let stopped =
+            self.runs[run as usize].as_ref().is_none_or(|r| self.core.table.stopped(&r.claim).is_some());
         if !stopped {
             return self.push(index);
         }
@@ -145,7 +161,8 @@ impl<Q: Queue> Lane<Q> {
         let all = if command.scratch { self.scratch.window(index as usize) } else { slot.memory };
         let window = all.sub(slot.done as usize, (command.len - slot.done) as usize);
         let user_data = self.slots.user_data(index, job.trace_id);
-        let request = job.target().encode(op, command.offset + slot.done as u64, window, slot.buffer, user_data);
+        let request =
+            job.target().encode(op, command.offset + slot.done as u64, window, slot.buffer, user_data);
         if self.queue.push(&request) {
             self.queued += 1;
         } else {

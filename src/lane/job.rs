@@ -13,7 +13,10 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 #[derive(Debug)]
 pub enum Source {
     Owned(Transfer),
-    Raw { list: RawList, target: Arc<TargetInner> },
+    Raw {
+        list: RawList,
+        target: Arc<TargetInner>,
+    },
     /// A flush alone.
     Flush(Arc<TargetInner>),
 }

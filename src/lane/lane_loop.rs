@@ -20,7 +20,6 @@ pub struct LaneOptions {
     pub depth: usize,
     /// Most bytes in a command.
     pub command_size: u32,
-    pub unit_size: u64,
     /// Generation that command slots begin with (tests begin near the wrap).
     pub first_generation: u32,
 }
@@ -79,7 +78,12 @@ pub struct Lane<Q: Queue> {
 
 impl<Q: Queue> Lane<Q> {
     /// A lane over `queue`.
-    pub fn new(core: Arc<Core>, inbox: Arc<Inbox>, queue: Q, options: LaneOptions) -> std::io::Result<Lane<Q>> {
+    pub fn new(
+        core: Arc<Core>,
+        inbox: Arc<Inbox>,
+        queue: Q,
+        options: LaneOptions,
+    ) -> std::io::Result<Lane<Q>> {
         let depth = options.depth;
         let runs = depth + CLASSES + 1;
         let scratch_each = (options.command_size as usize).next_multiple_of(crate::memory::PAGE);
@@ -249,7 +253,8 @@ impl<Q: Queue> Lane<Q> {
             return Wait::No;
         }
         let until = if self.again.is_empty() { self.deadline } else { self.deadline.min(self.again_at) };
-        let timeout = (until != u64::MAX).then(|| Duration::from_nanos(until.saturating_sub(self.now).max(1000)));
+        let timeout =
+            (until != u64::MAX).then(|| Duration::from_nanos(until.saturating_sub(self.now).max(1000)));
         Wait::For { answers: 1, timeout }
     }
 
@@ -273,7 +278,10 @@ impl<Q: Queue> Lane<Q> {
                 return false;
             }
             let left = Duration::from_nanos(until - self.now);
-            match self.queue.enter(Wait::For { answers: 1, timeout: Some(left.min(Duration::from_millis(10))) }) {
+            match self
+                .queue
+                .enter(Wait::For { answers: 1, timeout: Some(left.min(Duration::from_millis(10))) })
+            {
                 Err(libc::EINTR | libc::ETIME) => {}
                 entered if self.count(entered).is_err() => return false,
                 _ => {}

@@ -36,10 +36,11 @@ impl Mailbox {
         let _ = self.handles.push(handle); // it has a place for each entry
         // Pairs with the fence in `wait`: either we see the flag, or the client sees the handle.
         fence(Ordering::SeqCst);
-        if self.waiting.load(Ordering::Relaxed) && self.waiting.swap(false, Ordering::AcqRel) {
-            if let Some(waker) = lock(&self.waker).take() {
-                waker.wake();
-            }
+        if self.waiting.load(Ordering::Relaxed)
+            && self.waiting.swap(false, Ordering::AcqRel)
+            && let Some(waker) = lock(&self.waker).take()
+        {
+            waker.wake();
         }
         self.closed.load(Ordering::SeqCst)
     }

@@ -27,10 +27,9 @@ mod loom_tests;
 mod sim_tests;
 
 pub use self::core::{Clock, Core, units_of};
-pub use bell::Bell;
 pub use inbox::{Acks, Control, Inbox};
 pub use job::{Job, Source};
-pub use lane_loop::{Lane, LaneOptions};
+pub use lane_loop::LaneOptions;
 pub use mailbox::Mailbox;
 pub use path::{Path, PathReport, PathSet};
 pub use schedule::Share;

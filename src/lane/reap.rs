@@ -124,7 +124,8 @@ impl<Q: Queue> Lane<Q> {
                 counters.bytes.add(take);
                 run.paths |= Self::path(job, command.scratch, slot.buffer.is_some()) as u32;
                 if command.scratch && job.op == Op::Read {
-                    let from = self.scratch.window(index as usize).sub(command.skip as usize, slot.memory.len());
+                    let from =
+                        self.scratch.window(index as usize).sub(command.skip as usize, slot.memory.len());
                     slot.memory.copy_from(from);
                 }
                 if run.credit_extent != slot.extent {
@@ -212,7 +213,9 @@ fn failed(op: Op, errno: i32) -> Failure {
     };
     let message = match (op, errno) {
         (_, libc::ENOSPC | libc::EDQUOT) => "the file system is full or a quota is reached; free space",
-        (_, libc::EINVAL) => "the target refused the command's shape; please report its limits (Target::geometry)",
+        (_, libc::EINVAL) => {
+            "the target refused the command's shape; please report its limits (Target::geometry)"
+        }
         (_, libc::EFAULT) => "the memory is not mapped, or was unmapped while registered; release it first",
         (Op::Read, _) => "read failed; see the kernel's log for the device",
         (Op::Write, _) => "write failed; see the kernel's log for the device",

@@ -56,7 +56,9 @@ pub enum Stop {
 
 impl Stop {
     fn from_code(code: u8) -> Option<Stop> {
-        [Stop::Cancelled, Stop::TimedOut, Stop::Shutdown, Stop::LaneFailed].into_iter().find(|s| *s as u8 == code)
+        [Stop::Cancelled, Stop::TimedOut, Stop::Shutdown, Stop::LaneFailed]
+            .into_iter()
+            .find(|s| *s as u8 == code)
     }
 }
 
@@ -242,8 +244,9 @@ impl<B> Table<B> {
         entry.units.store(units, Ordering::Relaxed);
         entry.left.store(word(generation, units), Ordering::Release);
         entry.claims.store(word(generation, 0), Ordering::Release);
-        entry.state.store(word(generation, Phase::Active as u32), Ordering::Release);
-        Ok(Handle { index, generation })
+        let handle = Handle { index, generation };
+        self.transit(handle, Event::Activate);
+        Ok(handle)
     }
 
     /// Claims the next unit, or `None` when none is left, the transfer was stopped or the handle is stale.
@@ -256,7 +259,8 @@ impl<B> Table<B> {
             if (claims >> 32) as u32 != handle.generation || unit >= entry.units.load(Ordering::Relaxed) {
                 return None;
             }
-            match entry.claims.compare_exchange_weak(claims, claims + 1, Ordering::AcqRel, Ordering::Acquire) {
+            match entry.claims.compare_exchange_weak(claims, claims + 1, Ordering::AcqRel, Ordering::Acquire)
+            {
                 Ok(_) => return Some(Claim { handle, unit }),
                 Err(now) => claims = now,
             }
@@ -366,7 +370,7 @@ impl<B> Table<B> {
         (phase_of(state) == Phase::Active).then_some(Handle { index, generation: (state >> 32) as u32 })
     }
 
-    /// Moves an entry on; answers the word before. `keep` are the flags that stay.
+    /// Moves an entry on; answers the word before. Flags stay until it is free.
     fn transit(&self, handle: Handle, event: Event) -> Option<u64> {
         let state = &self.entry(handle).state;
         let mut now = state.load(Ordering::Acquire);

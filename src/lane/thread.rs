@@ -48,7 +48,8 @@ pub struct LaneSpec {
 impl LaneThread {
     /// Starts a lane and waits until its queue is made.
     pub fn start(core: &Arc<Core>, spec: LaneSpec) -> Result<LaneThread, Error> {
-        let bell = Bell::new().map_err(|e| Error::io("cannot make an eventfd; raise the open files (ulimit -n)", &e))?;
+        let bell = Bell::new()
+            .map_err(|e| Error::io("cannot make an eventfd; raise the open files (ulimit -n)", &e))?;
         let inbox = Arc::new(Inbox::new(core.table.len(), spec.options.depth, bell));
         let (ready, started) = channel();
         let (ending, ended) = channel();

@@ -20,14 +20,18 @@ impl Default for AllocOptions {
 
 /// Maps `bytes` of page-aligned memory.
 pub fn alloc(bytes: usize, options: &AllocOptions) -> Result<Mapping, Error> {
-    let mapping = Mapping::new(bytes)
-        .map_err(|e| Error::io(format!("cannot map {bytes} bytes of host memory; ask for less, or free some"), &e))?;
+    let mapping = Mapping::new(bytes).map_err(|e| {
+        Error::io(format!("cannot map {bytes} bytes of host memory; ask for less, or free some"), &e)
+    })?;
     if options.huge && !mapping.advise_huge() {
         tracing::debug!(bytes, "no huge pages for this region: it is small, or the kernel has none");
     }
     if let Some(node) = options.node {
         mapping.prefer_node(node).map_err(|e| {
-            Error::io(format!("cannot place memory on NUMA node {node}; see /sys/devices/system/node/online"), &e)
+            Error::io(
+                format!("cannot place memory on NUMA node {node}; see /sys/devices/system/node/online"),
+                &e,
+            )
         })?;
     }
     Ok(mapping)

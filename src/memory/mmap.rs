@@ -31,8 +31,13 @@ impl Mapping {
         let all = len.checked_add(slack).and_then(NonZeroUsize::new).ok_or(io::ErrorKind::InvalidInput)?;
         let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE;
         // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing of ours.
-        let whole = unsafe { mmap_anonymous(None, all, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, flags)? }.cast();
-        let pad = if slack > 0 { (whole.as_ptr() as usize).next_multiple_of(HUGE) - whole.as_ptr() as usize } else { 0 };
+        let whole =
+            unsafe { mmap_anonymous(None, all, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, flags)? }.cast();
+        let pad = if slack > 0 {
+            (whole.as_ptr() as usize).next_multiple_of(HUGE) - whole.as_ptr() as usize
+        } else {
+            0
+        };
         // SAFETY: `pad <= slack`, so the result lies inside the mapping.
         let ptr = unsafe { whole.add(pad) };
         Ok(Mapping { ptr, len, whole: (whole, all.get()) })
@@ -65,14 +70,17 @@ impl Mapping {
         *word |= 1 << (node % 64);
         // SAFETY: mbind on our own mapping with a mask that lives across the call.
         let rc = unsafe {
-            libc::syscall(libc::SYS_mbind, self.ptr.as_ptr(), self.len, libc::MPOL_PREFERRED, mask.as_ptr(), 1024, 0)
+            libc::syscall(
+                libc::SYS_mbind,
+                self.ptr.as_ptr(),
+                self.len,
+                libc::MPOL_PREFERRED,
+                mask.as_ptr(),
+                1024,
+                0,
+            )
         };
         if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-    }
-
-    /// Keeps the memory mapped for ever: late results may still land in it.
-    pub fn leak(self) {
-        std::mem::forget(self);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Lists of (offset, pointer, length) that a connector hands over as they are.
 
 use super::Window;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64};
 
 /// What came of one extent of a raw transfer, written in place before the completion is published.
 #[repr(C)]
@@ -95,11 +95,5 @@ impl RawList {
             let outcome = &raw mut (*extent).outcome;
             (AtomicU64::from_ptr(&raw mut (*outcome).bytes), AtomicI32::from_ptr(&raw mut (*outcome).errno))
         }
-    }
-
-    /// What came of extent `index` so far.
-    pub fn done(&self, index: u32) -> (u64, i32) {
-        let (bytes, errno) = self.outcome(index);
-        (bytes.load(Ordering::Relaxed), errno.load(Ordering::Relaxed))
     }
 }

@@ -18,8 +18,8 @@ pub struct RegionInner {
     pub engine: u64,
     ptr: NonNull<u8>,
     len: usize,
-    mapping: Mutex<Option<Mapping>>,
-    owned: bool,
+    /// Memory of our own; `None` for a caller's.
+    mapping: Option<Mapping>,
     /// Ranges that are leased, sorted.
     leases: Mutex<Vec<Range<usize>>>,
     /// Extents of raw transfers in flight, by region number (shared by all regions of the engine).
@@ -49,7 +49,13 @@ impl RegionInner {
     }
 
     /// A region over the caller's memory, which stays mapped until release: the contract of `register_host`.
-    pub fn registered(id: u32, engine: u64, raw: &Arc<[AtomicU64]>, ptr: NonNull<u8>, len: usize) -> RegionInner {
+    pub fn registered(
+        id: u32,
+        engine: u64,
+        raw: &Arc<[AtomicU64]>,
+        ptr: NonNull<u8>,
+        len: usize,
+    ) -> RegionInner {
         Self::make(id, engine, raw, (ptr, len), None)
     }
 
@@ -65,8 +71,7 @@ impl RegionInner {
             engine,
             ptr,
             len,
-            owned: mapping.is_some(),
-            mapping: Mutex::new(mapping),
+            mapping,
             leases: Mutex::new(Vec::with_capacity(64)),
             raw_in_flight: raw.clone(),
             closing: AtomicBool::new(false),
@@ -84,7 +89,7 @@ impl RegionInner {
     }
 
     pub fn is_owned(&self) -> bool {
-        self.owned
+        self.mapping.is_some()
     }
 
     /// The bytes `from .. from + len`, which the caller has a lease on.
@@ -95,18 +100,14 @@ impl RegionInner {
         unsafe { Window::new(self.ptr.as_ptr().add(from), len) }
     }
 
-    /// Keeps memory of our own mapped for ever.
-    pub fn leak(&self) {
-        if let Some(mapping) = lock(&self.mapping).take() {
-            mapping.leak();
-        }
-    }
-
     /// Takes an exclusive lease on `range`.
     pub fn take(&self, range: &Range<usize>) -> Result<(), Error> {
         let at = |kind, message| Error::new(kind, message).at(range.start as u64, range.len() as u64);
         if range.start >= range.end {
-            return Err(at(ErrorKind::InvalidInput, "a lease of no bytes; give a range of at least one byte"));
+            return Err(at(
+                ErrorKind::InvalidInput,
+                "a lease of no bytes; give a range of at least one byte",
+            ));
         }
         if range.end > self.len {
             return Err(at(ErrorKind::OutOfBounds, "the lease ends outside its region; see Region::len"));
@@ -114,7 +115,10 @@ impl RegionInner {
         let mut leases = lock(&self.leases);
         let place = leases.partition_point(|l| l.end <= range.start);
         if leases.get(place).is_some_and(|next| next.start < range.end) {
-            return Err(at(ErrorKind::Overlap, "the lease overlaps one that is out; wait for its completion or drop it"));
+            return Err(at(
+                ErrorKind::Overlap,
+                "the lease overlaps one that is out; wait for its completion or drop it",
+            ));
         }
         leases.insert(place, range.clone());
         Ok(())
@@ -168,7 +172,9 @@ pub trait Releaser: Send + Sync + std::fmt::Debug {
 #[derive(Debug, thiserror::Error)]
 pub enum ReleaseError {
     /// Leases are out or transfers are in flight; here is the region back.
-    #[error("the region is in use: {leases} leases are out and {raw} raw extents are in flight; wait for their completions")]
+    #[error(
+        "the region is in use: {leases} leases are out and {raw} raw extents are in flight; wait for their completions"
+    )]
     Busy {
         /// The region, unharmed.
         region: Region,
@@ -178,7 +184,9 @@ pub enum ReleaseError {
         raw: u64,
     },
     /// Late results may still land in it, or a lane cannot answer; here is the region back. Try again later.
-    #[error("the region is quarantined: an abandoned transfer may still write to it; its memory must stay mapped")]
+    #[error(
+        "the region is quarantined: an abandoned transfer may still write to it; its memory must stay mapped"
+    )]
     Quarantined(Region),
 }
 

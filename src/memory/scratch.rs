@@ -24,9 +24,4 @@ impl Scratch {
         // has one command at a time.
         unsafe { Window::new(self.mapping.ptr().as_ptr().add(from), self.each) }
     }
-
-    /// Keeps the memory for ever: commands that were not drained may still land in it.
-    pub fn leak(self) {
-        self.mapping.leak();
-    }
 }

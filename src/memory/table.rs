@@ -142,7 +142,8 @@ impl TableRing {
         if let Some(ring) = &self.ring {
             let iovecs = slabs.iovecs();
             // SAFETY: a region's bytes stay mapped until it is released, which comes after `reuse`.
-            let done = unsafe { lock(ring).0.submitter().register_buffers_update(slabs.first, &iovecs, None) };
+            let done =
+                unsafe { lock(ring).0.submitter().register_buffers_update(slabs.first, &iovecs, None) };
             if let Err(error) = done {
                 self.clear(&slabs);
                 self.give_run(run);
@@ -157,7 +158,9 @@ impl TableRing {
         let Some(ring) = &self.ring else { return };
         let holes = vec![libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; slabs.count as usize];
         // SAFETY: an empty iovec names no memory.
-        if let Err(error) = unsafe { lock(ring).0.submitter().register_buffers_update(slabs.first, &holes, None) } {
+        if let Err(error) =
+            unsafe { lock(ring).0.submitter().register_buffers_update(slabs.first, &holes, None) }
+        {
             tracing::error!(%error, ?slabs, "cannot clear registered buffers");
         }
     }
@@ -216,7 +219,8 @@ where
     match source {
         Some(source) => clone_range(ring, slabs, source),
         None => {
-            let holes = vec![libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; slabs.count as usize];
+            let holes =
+                vec![libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; slabs.count as usize];
             // SAFETY: an empty iovec names no memory.
             unsafe { ring.submitter().register_buffers_update(slabs.first, &holes, None) }
         }
@@ -238,7 +242,13 @@ where
     C: io_uring::cqueue::EntryMarker,
 {
     let (first, count) = (slabs.first, slabs.count);
-    ring.submitter().register_buffers_clone_offset(source, first, first, count, CloneBuffersFlags::DST_REPLACE)
+    ring.submitter().register_buffers_clone_offset(
+        source,
+        first,
+        first,
+        count,
+        CloneBuffersFlags::DST_REPLACE,
+    )
 }
 
 /// Whether the kernel clones ranges with REPLACE: tried, not read from a version number.

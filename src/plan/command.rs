@@ -110,12 +110,13 @@ mod tests {
     fn head_and_tail_go_through_scratch_and_the_middle_straight() {
         let g = Geometry { block: 512, memory_align: 512, ..Geometry::unlimited(128 << 10) };
         // Memory is misaligned exactly as the offset is.
-        let all: Vec<_> = std::iter::successors(Some((0, next_command(&g, 100, 2000, 100, 0))), |(pos, c)| {
-            let next = pos + c.take as u64;
-            (next < 2000).then(|| (next, next_command(&g, 100, 2000, 100, next)))
-        })
-        .map(|(_, c)| (c.offset, c.len, c.skip, c.take, c.scratch))
-        .collect();
+        let all: Vec<_> =
+            std::iter::successors(Some((0, next_command(&g, 100, 2000, 100, 0))), |(pos, c)| {
+                let next = pos + c.take as u64;
+                (next < 2000).then(|| (next, next_command(&g, 100, 2000, 100, next)))
+            })
+            .map(|(_, c)| (c.offset, c.len, c.skip, c.take, c.scratch))
+            .collect();
         assert_eq!(all, [(0, 512, 100, 412, true), (512, 1536, 0, 1536, false), (2048, 512, 0, 52, true)]);
     }
 }

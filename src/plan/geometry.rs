@@ -34,8 +34,9 @@ impl Geometry {
 
     /// Checks that the limits leave room for at least one block at any allowed address.
     pub fn check(&self) -> Result<(), Error> {
-        let powers =
-            self.block.is_power_of_two() && self.memory_align.is_power_of_two() && self.page.is_power_of_two();
+        let powers = self.block.is_power_of_two()
+            && self.memory_align.is_power_of_two()
+            && self.page.is_power_of_two();
         if powers && self.most_bytes(self.page as u64 - 1) >= self.block && self.max_bytes >= self.block {
             return Ok(());
         }

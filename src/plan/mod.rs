@@ -11,4 +11,4 @@ mod units;
 
 pub use command::{Command, next_command};
 pub use geometry::Geometry;
-pub use units::{Extents, Unit, UnitCursor, count_units};
+pub use units::{Extents, UnitCursor, count_units};

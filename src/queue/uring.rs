@@ -37,10 +37,11 @@ pub struct Uring {
 }
 
 type Builder = io_uring::Builder<squeue::Entry, cqueue::Entry>;
+type Flag = (&'static str, fn(&mut Builder));
 
 /// Setup flags, best last: on EINVAL the newest is left off and the rest tried again. DEFER_TASKRUN needs
 /// SINGLE_ISSUER, so it goes first.
-const FLAGS: [(&str, fn(&mut Builder)); 4] = [
+const FLAGS: [Flag; 4] = [
     ("COOP_TASKRUN", |b| {
         b.setup_coop_taskrun();
     }),
@@ -102,7 +103,8 @@ impl Uring {
             table::prepare(&ring)?;
         }
         let files = ring.submitter().register_files_sparse(FILES).is_ok();
-        let mut uring = Uring { ring, source: options.source, bell, armed: false, poll_at: None, files, flags };
+        let mut uring =
+            Uring { ring, source: options.source, bell, armed: false, poll_at: None, files, flags };
         uring.arm();
         Ok(uring)
     }

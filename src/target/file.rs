@@ -5,8 +5,8 @@ use crate::memory::Window;
 use crate::plan::Geometry;
 use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// What a command does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,14 +146,22 @@ impl TargetInner {
             return Err(self.error(ErrorKind::OutOfBounds, message, offset, len));
         }
         if op == Op::Write && !self.geometry.aligned(offset, len) {
-            let message = "a direct write must be whole blocks; align offset and length to Target::block_size";
+            let message =
+                "a direct write must be whole blocks; align offset and length to Target::block_size";
             return Err(self.error(ErrorKind::Misaligned, message, offset, len));
         }
         Ok(())
     }
 
     /// Encodes a command for a queue.
-    pub fn encode(&self, op: Op, offset: u64, window: Window, buffer: Option<u16>, user_data: u64) -> Request {
+    pub fn encode(
+        &self,
+        op: Op,
+        offset: u64,
+        window: Window,
+        buffer: Option<u16>,
+        user_data: u64,
+    ) -> Request {
         let slot = self.slot.load(Ordering::Relaxed);
         let file = FileRef { fd: self.fd().unwrap_or(-1), slot: (slot != u32::MAX).then_some(slot) };
         Request { op, file, offset, window, buffer, user_data }

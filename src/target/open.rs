@@ -9,8 +9,8 @@ use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// How to open a target.
 #[derive(Clone, Debug)]
@@ -53,7 +53,12 @@ impl OpenOptions {
 }
 
 /// Opens a file or block device.
-pub fn open(path: &Path, options: &OpenOptions, engine: u64, command_size: u32) -> Result<TargetInner, Error> {
+pub fn open(
+    path: &Path,
+    options: &OpenOptions,
+    engine: u64,
+    command_size: u32,
+) -> Result<TargetInner, Error> {
     let name: Arc<str> = path.to_string_lossy().into();
     let kind = kind_of(path, options).map_err(|e| e.on(&name))?;
     if kind == Kind::Block && options.write && !options.force {
@@ -61,10 +66,11 @@ pub fn open(path: &Path, options: &OpenOptions, engine: u64, command_size: u32) 
     }
     let mut file = open_file(path, options).map_err(|e| explain_open(&e, options).on(&name))?;
     let size = file.seek(SeekFrom::End(0)).map_err(|e| Error::io("cannot tell its size", &e).on(&name))?;
-    let geometry = probe::geometry(&file, !options.buffered, command_size).map_err(|e| match e.raw_os_error() {
-        Some(libc::EINVAL) => no_direct().on(&name),
-        _ => Error::io("a first read failed", &e).on(&name),
-    })?;
+    let geometry =
+        probe::geometry(&file, !options.buffered, command_size).map_err(|e| match e.raw_os_error() {
+            Some(libc::EINVAL) => no_direct().on(&name),
+            _ => Error::io("a first read failed", &e).on(&name),
+        })?;
     geometry.check().map_err(|e| e.on(&name))?;
     let target = TargetInner {
         name,
@@ -113,12 +119,17 @@ impl TargetInner {
             return fail(ErrorKind::Unsupported, "only a file can be given a size");
         };
         if !self.writable {
-            return fail(ErrorKind::ReadOnly, "the target was opened for reading; open it with OpenOptions::write()");
+            return fail(
+                ErrorKind::ReadOnly,
+                "the target was opened for reading; open it with OpenOptions::write()",
+            );
         }
         let old = self.size();
         let grown = match i64::try_from(size) {
             Err(_) => return fail(ErrorKind::InvalidInput, "the size overflows a file offset"),
-            Ok(len) if size > old => fallocate(file, FallocateFlags::empty(), 0, len).map_err(io::Error::from),
+            Ok(len) if size > old => {
+                fallocate(file, FallocateFlags::empty(), 0, len).map_err(io::Error::from)
+            }
             Ok(_) => file.set_len(size),
         };
         match grown {

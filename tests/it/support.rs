@@ -1,1 +1,1 @@
-//! To be written.
+//! Shared by the integration tests (owner: helper CONF).

@@ -10,7 +10,7 @@ use crate::fio::{Fio, FioJob};
 use crate::place::Place;
 use crate::progress::Progress;
 use crate::rig::Rig;
-use crate::units::{count, short};
+use crate::units::{count, human, short};
 use crate::work::{Feed, Order};
 
 const PAIRS: usize = 5;
@@ -135,7 +135,7 @@ impl Compared {
             format!(
                 "against {}, {PAIRS} pairs, both into {} ({} objects in flight; {jobs} of {depth} x {bs}):",
                 self.version,
-                short(self.footprint),
+                human(self.footprint),
                 self.iodepth
             ),
             format!("  engine {:.2} GB/s, fio {:.2} GB/s: ratio {}", main.ours, main.fio, spread(&main)),
@@ -222,7 +222,7 @@ mod tests {
             lines.contains("ratio 1.00 (pairs 1.00 to 2.00)") && lines.contains("2 jobs of 640 x 128k"),
             "{lines}"
         );
-        assert!(lines.contains("into 160m"), "{lines}");
+        assert!(lines.contains("into 160 MiB"), "{lines}");
         let json = compared().json();
         assert_eq!((json["ratio"].as_f64(), json["hot_fio_gbps"].as_f64()), (Some(1.0), Some(9.0)));
         assert_eq!(json["pairs"].as_array().map(Vec::len), Some(5));

@@ -44,18 +44,6 @@ pub fn open(path: &Path, write: bool) -> io::Result<File> {
     OpenOptions::new().read(true).write(write).custom_flags(OFlag::O_DIRECT.bits()).open(path)
 }
 
-/// Makes a file that must not exist yet, past the page cache.
-pub fn create(path: &Path) -> io::Result<File> {
-    let mut options = OpenOptions::new();
-    options
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .custom_flags(OFlag::O_DIRECT.bits())
-        .open(path)
-}
-
 /// Whether direct I/O really works on this file, which must hold nothing yet: some file systems open it
 /// and refuse the first read.
 pub fn probe(file: &File) -> io::Result<()> {

@@ -1,9 +1,9 @@
 //! The file that is measured: an existing one, or one that is made, filled, and removed at the end.
 
 use std::env;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -130,14 +130,17 @@ impl Place {
         }
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let free = free_bytes(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-        if free < size {
+        if free.is_some_and(|free| free < size) {
+            let free = free.unwrap_or(0);
             return Err(format!("{}: {} free, {} needed", folder.display(), human(free), human(size)));
         }
-        let file = direct::create(&path).map_err(|error| format!("{}: {}", path.display(), why(&error)))?;
-        let made = Some(MadeFile::new(path.clone()));
-        direct::probe(&file).map_err(|error| format!("{}: {}", path.display(), why(&error)))?;
+        let say = |error: io::Error| format!("{}: {}", path.display(), why(&error));
+        // Made without O_DIRECT: a file system that refuses that flag refuses it only after it made the file.
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).map_err(say)?;
+        let made = MadeFile::new(path.clone());
+        direct::open(&path, true).and_then(|file| direct::probe(&file)).map_err(say)?;
         let truth = Truth::Content(new_seed());
-        Ok(Self { kind: kind(&path), path, size, file_bytes: size, truth, made })
+        Ok(Self { kind: kind(&path), path, size, file_bytes: size, truth, made: Some(made) })
     }
 
     fn existing(plan: &Plan, path: &Path, meta: &fs::Metadata) -> Result<Self, Failure> {
@@ -151,7 +154,7 @@ impl Place {
         }
         let mut file = match direct::open(path, plan.rw.writes()) {
             Ok(file) => file,
-            Err(error) => return refuse(format!("{}: check --filename", why(&error))),
+            Err(error) => return refuse(format!("{}: name another file with --filename", why(&error))),
         };
         let file_bytes = file.seek(SeekFrom::End(0)).map_err(Failure::setup)?;
         let mut size = plan.size.unwrap_or(file_bytes);
@@ -188,9 +191,10 @@ fn folders() -> Vec<(&'static str, PathBuf)> {
     folders
 }
 
-fn free_bytes(folder: &Path) -> io::Result<u64> {
+/// Free bytes, where the file system counts them.
+fn free_bytes(folder: &Path) -> io::Result<Option<u64>> {
     let stat = statvfs::statvfs(folder)?;
-    Ok(stat.blocks_available() * stat.fragment_size())
+    Ok((stat.blocks() > 0).then(|| stat.blocks_available() * stat.fragment_size()))
 }
 
 /// An error in words; the one that says nothing by itself is put into ours.

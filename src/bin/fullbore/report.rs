@@ -166,6 +166,7 @@ impl<'a> Report<'a> {
             "lat_ns": {"p50": outcome.latency.p50, "p99": outcome.latency.p99, "max": outcome.latency.max},
             "path": outcome.path,
             "verified_bytes": row.verified.as_ref().map_or(0, |found| found.bytes),
+            "first_mismatch": row.verified.as_ref().and_then(|found| found.first.as_deref()),
             "mismatches": row.verified.as_ref().map_or(0, |found| found.mismatches),
         })
     }
