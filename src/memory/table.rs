@@ -158,9 +158,8 @@ impl TableRing {
         let Some(ring) = &self.ring else { return };
         let holes = vec![libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; slabs.count as usize];
         // SAFETY: an empty iovec names no memory.
-        if let Err(error) =
-            unsafe { lock(ring).0.submitter().register_buffers_update(slabs.first, &holes, None) }
-        {
+        let done = unsafe { lock(ring).0.submitter().register_buffers_update(slabs.first, &holes, None) };
+        if let Err(error) = done {
             tracing::error!(%error, ?slabs, "cannot clear registered buffers");
         }
     }

@@ -130,8 +130,9 @@ impl Place {
         }
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let free = free_bytes(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-        if free.is_some_and(|free| free < size) {
-            let free = free.unwrap_or(0);
+        if let Some(free) = free
+            && free < size
+        {
             return Err(format!("{}: {} free, {} needed", folder.display(), human(free), human(size)));
         }
         let say = |error: io::Error| format!("{}: {}", path.display(), why(&error));
