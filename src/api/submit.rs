@@ -225,7 +225,7 @@ impl Shared {
         let (mut dealt, mut dead) = (0, false);
         for step in 0..lanes {
             let lane = &self.lanes[(near + step) % lanes];
-            let taken = lane.deal(share);
+            let taken = lane.deal(share, |handle| self.core.table.claimable(handle));
             dealt += taken as usize;
             dead |= !taken;
             if dealt == units {

@@ -16,8 +16,10 @@ pub struct Slot {
     pub command: plan::Command,
     /// The extent's memory that `command.take` bytes belong to.
     pub memory: Window,
-    /// Registered buffer of `memory`.
-    pub buffer: Option<u16>,
+    /// Region of `memory`; `u32::MAX` for none.
+    pub region: u32,
+    /// Its last push named a registered buffer.
+    pub fixed: bool,
     /// Bytes of `command.len` that were moved so far.
     pub done: u32,
     /// How often it was asked again with nothing gained.
@@ -46,7 +48,8 @@ impl Slots {
             extent: 0,
             command: none,
             memory: Window::empty(),
-            buffer: None,
+            region: u32::MAX,
+            fixed: false,
             done: 0,
             attempts: 0,
             issued: 0,

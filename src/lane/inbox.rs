@@ -63,7 +63,7 @@ pub enum Control {
 
 /// The shared half of a lane.
 pub struct Inbox {
-    /// Work. It has room for every entry of the engine, so that dealing cannot fail halfway.
+    /// Work. It has room for every entry of the engine, so that dealing cannot fail halfway: see `deal`.
     pub shares: ArrayQueue<Share>,
     pub control: SegQueue<Control>,
     pub bell: Bell,
@@ -91,9 +91,14 @@ impl Inbox {
     }
 
     /// Deals a share. False: the lane is dead, and the caller must call `bury`.
+    ///
+    /// The inbox has a place for each entry. A lane that was held up may find it full all the same: of shares whose
+    /// transfers others finished meanwhile. One of those, not one that is `claimable`, makes room.
     #[must_use]
-    pub fn deal(&self, share: Share) -> bool {
-        let _ = self.shares.push(share); // it has a place for each entry
+    pub fn deal(&self, mut share: Share, claimable: impl Fn(Handle) -> bool) -> bool {
+        while let Some(evicted) = self.shares.force_push(share).filter(|old| claimable(old.handle)) {
+            share = evicted;
+        }
         self.bell.ring_if_asleep();
         self.alive.load(Ordering::SeqCst)
     }

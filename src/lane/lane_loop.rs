@@ -150,7 +150,7 @@ impl<Q: Queue> Lane<Q> {
         }
         while let Some(share) = self.inbox.shares.pop() {
             self.deadline = self.deadline.min(share.deadline);
-            self.schedule.push(share);
+            self.schedule.push(share, |handle| self.core.table.claimable(handle));
         }
     }
 

@@ -27,13 +27,18 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// With room for `room` shares in each class: a push never allocates.
+    /// With room for `room` shares in each class: as many as there are entries, so that a push never allocates.
     pub fn new(room: usize) -> Schedule {
         Schedule { classes: std::array::from_fn(|_| VecDeque::with_capacity(room)), waited: [0; CLASSES] }
     }
 
-    pub fn push(&mut self, share: Share) {
-        self.classes[share.class as usize % CLASSES].push_back(share);
+    /// Adds a share. A full class first drops those that are not `claimable` any more: others took their units.
+    pub fn push(&mut self, share: Share, claimable: impl Fn(Handle) -> bool) {
+        let class = &mut self.classes[share.class as usize % CLASSES];
+        if class.len() == class.capacity() {
+            class.retain(|share| claimable(share.handle));
+        }
+        class.push_back(share);
     }
 
     pub fn is_empty(&self) -> bool {

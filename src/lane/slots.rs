@@ -267,6 +267,13 @@ impl<B> Table<B> {
         }
     }
 
+    /// Whether a claim would succeed. A share for which it would not is stale: others took all units.
+    pub fn claimable(&self, handle: Handle) -> bool {
+        let entry = self.entry(handle);
+        let claims = entry.claims.load(Ordering::Acquire);
+        (claims >> 32) as u32 == handle.generation && (claims as u32) < entry.units.load(Ordering::Relaxed)
+    }
+
     /// Keeps the body alive without working on it; `None` when the transfer is over or the handle stale.
     pub fn pin(&self, handle: Handle) -> Option<Claim> {
         let left = &self.entry(handle).left;

@@ -38,6 +38,11 @@ impl<T> ArrayQueue<T> {
         items.push_back(item);
         Ok(())
     }
+    pub fn force_push(&self, item: T) -> Option<T> {
+        let mut items = self.items.lock().unwrap();
+        items.push_back(item);
+        if items.len() > self.capacity { items.pop_front() } else { None }
+    }
     pub fn pop(&self) -> Option<T> {
         self.items.lock().unwrap().pop_front()
     }
