@@ -1,7 +1,7 @@
 //! From shares to commands in the queue.
 
 use super::Mutation;
-use super::job::{Job, Piece};
+use super::job::Job;
 use super::lane_loop::{Lane, Run};
 use super::path::Path;
 use super::slots::{Claim, Stop};
@@ -10,9 +10,9 @@ use crate::plan::{self, next_command};
 use crate::queue::Queue;
 use crate::target::{Kind, Op};
 
-/// The registered buffer that a piece of a region lies in, as far as this lane's ring knows it.
-fn registered(fixed: &[Option<Fixed>], piece: &Piece, memory: Window) -> Option<u16> {
-    fixed.get(piece.region as usize)?.as_ref()?.buffer(memory)
+/// The registered buffer that memory of a region lies in, as far as this lane's ring knows it.
+fn registered(fixed: &[Option<Fixed>], region: u32, memory: Window) -> Option<u16> {
+    fixed.get(region as usize)?.as_ref()?.buffer(memory)
 }
 
 impl<Q: Queue> Lane<Q> {
@@ -113,14 +113,14 @@ impl<Q: Queue> Lane<Q> {
         run.left -= command.take as u64;
         run.outstanding += 1;
         let more = run.left > 0;
-        let buffer = if command.scratch { None } else { registered(&self.fixed, &piece, memory) };
         if command.scratch && job.op == Op::Write {
             self.scratch.window(slot as usize).sub(0, memory.len()).copy_from(memory);
         }
         let now = self.now;
         let entry = self.slots.get_mut(slot);
         (entry.run, entry.extent, entry.command, entry.memory) = (index, extent, command, memory);
-        (entry.buffer, entry.done, entry.attempts, entry.issued, entry.flush) = (buffer, 0, 0, now, false);
+        entry.region = if command.scratch { u32::MAX } else { piece.region };
+        (entry.done, entry.attempts, entry.issued, entry.flush) = (0, 0, now, false);
         self.push(slot);
         if !more && self.core.mutant(Mutation::LeaseReturnedEarly) {
             self.close_early(index);
@@ -132,7 +132,7 @@ impl<Q: Queue> Lane<Q> {
         let now = self.now;
         let entry = self.slots.get_mut(slot);
         entry.command = plan::Command { offset: 0, len: 0, skip: 0, take: 0, scratch: false };
-        (entry.run, entry.extent, entry.memory, entry.buffer) = (run, 0, Window::empty(), None);
+        (entry.run, entry.extent, entry.memory, entry.region) = (run, 0, Window::empty(), u32::MAX);
         (entry.done, entry.attempts, entry.issued, entry.flush) = (0, 0, now, true);
         self.push(slot);
     }
@@ -160,9 +160,12 @@ impl<Q: Queue> Lane<Q> {
         let (op, command) = (if slot.flush { Op::Flush } else { job.op }, slot.command);
         let all = if command.scratch { self.scratch.window(index as usize) } else { slot.memory };
         let window = all.sub(slot.done as usize, (command.len - slot.done) as usize);
+        // Looked up at each push: the region may have been taken out of the ring since the last one.
+        let buffer = registered(&self.fixed, slot.region, window);
+        self.slots.get_mut(index).fixed = buffer.is_some();
         let user_data = self.slots.user_data(index, job.trace_id);
-        let request =
-            job.target().encode(op, command.offset + slot.done as u64, window, slot.buffer, user_data);
+        let offset = command.offset + slot.done as u64;
+        let request = job.target().encode(op, offset, window, buffer, user_data);
         if self.queue.push(&request) {
             self.queued += 1;
         } else {

@@ -122,7 +122,7 @@ impl<Q: Queue> Lane<Q> {
             None if slot.flush => run.paths |= FLUSHED,
             None => {
                 counters.bytes.add(take);
-                run.paths |= Self::path(job, command.scratch, slot.buffer.is_some()) as u32;
+                run.paths |= Self::path(job, command.scratch, slot.fixed) as u32;
                 if command.scratch && job.op == Op::Read {
                     let from =
                         self.scratch.window(index as usize).sub(command.skip as usize, slot.memory.len());
