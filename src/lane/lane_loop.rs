@@ -255,7 +255,7 @@ impl<Q: Queue> Lane<Q> {
         let until = if self.again.is_empty() { self.deadline } else { self.deadline.min(self.again_at) };
         let timeout =
             (until != u64::MAX).then(|| Duration::from_nanos(until.saturating_sub(self.now).max(1000)));
-        Wait::For { answers: 1, timeout }
+        Wait::ForOne { timeout }
     }
 
     /// Fails everything that is left and waits at most `grace` for what is in flight. True: all of it drained.
@@ -280,7 +280,7 @@ impl<Q: Queue> Lane<Q> {
             let left = Duration::from_nanos(until - self.now);
             match self
                 .queue
-                .enter(Wait::For { answers: 1, timeout: Some(left.min(Duration::from_millis(10))) })
+                .enter(Wait::ForOne { timeout: Some(left.min(Duration::from_millis(10))) })
             {
                 Err(libc::EINTR | libc::ETIME) => {}
                 entered if self.count(entered).is_err() => return false,

@@ -26,8 +26,11 @@ pub struct Answer {
 pub enum Wait {
     /// Not at all.
     No,
-    /// Until so many answers are there, the bell rings or the time is over.
-    For { answers: u32, timeout: Option<Duration> },
+    /// Until an answer is there, the bell rings or the time is over.
+    ///
+    /// One answer, not a batch of them: waiting for three at full depth cut the enters to a quarter, and the rate on
+    /// tmpfs with it (8.1 to 5.7 GB/s over two lanes on two CPUs; 6.18, min_wait_usec 100).
+    ForOne { timeout: Option<Duration> },
 }
 
 /// A queue belongs to one lane's thread.

@@ -38,7 +38,7 @@ impl Queue for Null {
     }
 
     fn enter(&mut self, wait: Wait) -> Result<u32, i32> {
-        if let (true, Wait::For { timeout, .. }) = (self.answers.is_empty(), wait) {
+        if let (true, Wait::ForOne { timeout }) = (self.answers.is_empty(), wait) {
             let timeout = timeout.map_or(PollTimeout::NONE, |t| {
                 PollTimeout::try_from(t.as_nanos().div_ceil(1_000_000)).unwrap_or(PollTimeout::MAX)
             });

@@ -160,10 +160,10 @@ impl Queue for Uring {
         let before = self.ring.submission().len();
         let done = match wait {
             Wait::No => self.ring.submit(),
-            Wait::For { answers, timeout: None } => self.ring.submit_and_wait(answers as usize),
-            Wait::For { answers, timeout: Some(timeout) } => {
+            Wait::ForOne { timeout: None } => self.ring.submit_and_wait(1),
+            Wait::ForOne { timeout: Some(timeout) } => {
                 let time = Timespec::from(timeout);
-                self.ring.submitter().submit_with_args(answers as usize, &SubmitArgs::new().timespec(&time))
+                self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&time))
             }
         };
         let taken = before - self.ring.submission().len();
