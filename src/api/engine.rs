@@ -221,8 +221,10 @@ impl Engine {
             settings,
         });
         let mut engine = Engine { shared, threads, watchdog: None };
-        let watchdog =
-            Watchdog::start(watch).map_err(|e| Error::io("cannot start the watchdog's thread", &e))?;
+        let watchdog = Watchdog::start(watch).map_err(|e| {
+            let message = "cannot start the watchdog's thread; raise the limit (ulimit -u)";
+            Error::io(message, &e).with_kind(ErrorKind::Resource)
+        })?;
         engine.watchdog = Some(watchdog);
         Ok(engine)
     }

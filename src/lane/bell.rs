@@ -18,6 +18,9 @@ pub struct Bell {
     rung: AtomicBool,
     /// `None` under simulation, where the scheduler looks at `rung`.
     eventfd: Option<EventFd>,
+    /// How often the descriptor was, or would have been, written to.
+    #[cfg(test)]
+    rings: super::sync::AtomicU64,
 }
 
 impl Bell {
@@ -29,7 +32,13 @@ impl Bell {
 
     /// A bell without a descriptor.
     pub fn silent() -> Bell {
-        Bell { state: AtomicU32::new(AWAKE), rung: AtomicBool::new(false), eventfd: None }
+        Bell {
+            state: AtomicU32::new(AWAKE),
+            rung: AtomicBool::new(false),
+            eventfd: None,
+            #[cfg(test)]
+            rings: super::sync::AtomicU64::new(0),
+        }
     }
 
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
@@ -50,6 +59,8 @@ impl Bell {
         if self.rung.swap(true, Ordering::AcqRel) {
             return;
         }
+        #[cfg(test)]
+        self.rings.fetch_add(1, Ordering::SeqCst);
         if let Some(eventfd) = &self.eventfd {
             // EAGAIN means that the counter is full: the lane wakes all the same.
             let _ = eventfd.write(1);
@@ -74,9 +85,10 @@ impl Bell {
         self.rung.swap(false, Ordering::AcqRel)
     }
 
-    /// Whether it was rung and not heard (the simulation's scheduler asks).
+    /// How often its descriptor would have been written to. A queue that waits for the next write sleeps on although
+    /// the bell is rung, if the write that rang it came before.
     #[cfg(test)]
-    pub fn is_rung(&self) -> bool {
-        self.rung.load(Ordering::Acquire)
+    pub fn rings(&self) -> u64 {
+        self.rings.load(Ordering::SeqCst)
     }
 }

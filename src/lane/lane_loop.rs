@@ -115,17 +115,40 @@ impl<Q: Queue> Lane<Q> {
     ///
     /// `Err(errno)`: the queue is broken. The caller drains and fails what is left.
     pub fn step(&mut self) -> Result<bool, i32> {
+        let Some(wait) = self.prepare() else { return Ok(false) };
+        let entered = self.queue.enter(wait);
+        self.conclude(entered)?;
+        Ok(true)
+    }
+
+    /// The half of a turn before `enter`; `None`: it was told to stop, and nothing is left to do. The simulation takes
+    /// the halves one by one: between them a lane sleeps and the world goes on.
+    pub(super) fn prepare(&mut self) -> Option<Wait> {
         self.now = self.core.clock.now();
         self.inbox.counters.beats.add(1);
         self.hear();
         self.expire();
         self.fill();
         if self.stopping && self.idle() {
-            return Ok(false);
+            return None;
         }
-        self.enter()?;
+        let wait = self.wait();
+        let counters = &self.inbox.counters;
+        if wait != Wait::No {
+            counters.waits.add(1);
+        }
+        counters.enters.add(1);
+        self.inbox.entered.store(self.slots.busy() > 0, Ordering::Relaxed);
+        Some(wait)
+    }
+
+    /// The half after it.
+    pub(super) fn conclude(&mut self, entered: Result<u32, i32>) -> Result<(), i32> {
+        self.inbox.bell.get_up();
+        self.inbox.entered.store(false, Ordering::Relaxed);
+        self.count(entered)?;
         self.reap();
-        Ok(true)
+        Ok(())
     }
 
     /// Whether nothing is in flight, queued or waiting to be issued.
@@ -198,21 +221,6 @@ impl<Q: Queue> Lane<Q> {
                 self.deadline = self.deadline.min(share.deadline);
             }
         }
-    }
-
-    /// Submits the batch and waits for answers, unless some are there or the inbox has something.
-    fn enter(&mut self) -> Result<(), i32> {
-        let wait = self.wait();
-        let counters = &self.inbox.counters;
-        if wait != Wait::No {
-            counters.waits.add(1);
-        }
-        counters.enters.add(1);
-        self.inbox.entered.store(self.slots.busy() > 0, Ordering::Relaxed);
-        let entered = self.queue.enter(wait);
-        self.inbox.bell.get_up();
-        self.inbox.entered.store(false, Ordering::Relaxed);
-        self.count(entered)
     }
 
     /// Moves what an enter accepted from queued to in flight.

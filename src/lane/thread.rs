@@ -5,15 +5,15 @@ use super::core::Core;
 use super::inbox::{Control, Inbox};
 use super::lane_loop::{Lane, LaneOptions};
 use super::slots::Stop;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::queue::{Null, Queue, Uring, UringOptions};
 use crate::topology::{CpuSet, pin_current_thread};
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// What a lane drives.
@@ -32,7 +32,8 @@ pub struct LaneThread {
     pub cpus: CpuSet,
     /// The ring's flags, or what kept the thread off its CPUs.
     pub description: String,
-    ended: Receiver<()>,
+    /// Behind a mutex only to be `Sync`: threads share an engine.
+    ended: Mutex<Receiver<()>>,
     handle: Option<std::thread::JoinHandle<()>>,
 }
 
@@ -57,9 +58,15 @@ impl LaneThread {
         let handle = std::thread::Builder::new()
             .name(format!("fullbore-{}", spec.number))
             .spawn(move || body(core, shared, spec, ready, ending))
-            .map_err(|e| Error::io("cannot start a lane thread; raise the limit (ulimit -u)", &e))?;
+            .map_err(|e| {
+                let message = "cannot start a lane thread; raise the limit (ulimit -u)";
+                Error::io(message, &e).with_kind(ErrorKind::Resource)
+            })?;
         match started.recv() {
-            Ok(Ok(description)) => Ok(LaneThread { inbox, cpus, description, ended, handle: Some(handle) }),
+            Ok(Ok(description)) => {
+                let (ended, handle) = (Mutex::new(ended), Some(handle));
+                Ok(LaneThread { inbox, cpus, description, ended, handle })
+            }
             Ok(Err(error)) => Err(explain_ring(&error)),
             Err(_) => Err(Error::os("a lane thread died while it was made", libc::EOWNERDEAD)),
         }
@@ -72,7 +79,8 @@ impl LaneThread {
 
     /// Waits for its end. False: it did not end in time, and is left to itself.
     pub fn join(&mut self, within: Duration) -> bool {
-        if self.ended.recv_timeout(within) == Err(RecvTimeoutError::Timeout) {
+        let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if ended.recv_timeout(within) == Err(RecvTimeoutError::Timeout) {
             return false;
         }
         self.handle.take().is_none_or(|handle| handle.join().is_ok())
@@ -144,7 +152,13 @@ fn run<Q: Queue>(core: Arc<Core>, inbox: Arc<Inbox>, spec: &LaneSpec, queue: Q, 
             Stop::LaneFailed
         }
     };
-    let drained = catch_unwind(AssertUnwindSafe(|| lane.drain(spec.grace, reason))).unwrap_or(false);
+    end(lane, spec.grace, reason);
+}
+
+/// Drains a lane, or leaves it behind, and leaves nobody waiting for it. The simulation ends its lanes by it too.
+pub(super) fn end<Q: Queue>(mut lane: Lane<Q>, grace: Duration, reason: Stop) {
+    let (core, inbox) = (lane.core.clone(), lane.inbox.clone());
+    let drained = catch_unwind(AssertUnwindSafe(|| lane.drain(grace, reason))).unwrap_or(false);
     if drained {
         drop(lane);
     } else {

@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// The inner half of a region, which leases and transfers keep alive.
-#[derive(Debug)]
 pub struct RegionInner {
     /// Number of the region in its engine.
     pub id: u32,
@@ -37,6 +36,12 @@ pub struct RegionInner {
 unsafe impl Send for RegionInner {}
 // SAFETY: as above; the rest is atomics and mutexes.
 unsafe impl Sync for RegionInner {}
+
+impl std::fmt::Debug for RegionInner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "region {} of engine {}: {} bytes at {:p}", self.id, self.engine, self.len, self.ptr)
+    }
+}
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

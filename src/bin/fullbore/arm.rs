@@ -85,11 +85,11 @@ pub fn engine(
     depth: usize,
     pool: Vec<HostLease>,
     feed: &Feed,
+    phase: &str,
 ) -> Result<Outcome, Failure> {
-    let phase = format!("engine, {} in flight", depth * plan.jobs);
     let shared = Shared {
         feed,
-        progress: Progress::new(&phase, feed.total().map(|objects| objects * plan.bs)),
+        progress: Progress::new(phase, feed.total().map(|objects| objects * plan.bs)),
         start: Barrier::new(plan.jobs + 1),
         in_flight: AtomicU64::new(0),
         most: AtomicU64::new(0),

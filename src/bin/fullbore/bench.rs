@@ -70,7 +70,7 @@ fn arms(rig: &Rig, plan: &Plan, place: &Place, file: &File, report: &mut Report<
     }
     // Before the clock: the first touch of the pool and the file by either way of loading them.
     let warm = Feed::of(order, rig.slots() as u64);
-    arm::engine(rig, plan, plan.max_depth(), pool, &warm)?;
+    arm::engine(rig, plan, plan.max_depth(), pool, &warm, "warming up")?;
 
     let mut pool = rig.leases(rig.slots())?;
     let serial = arm::serial(file, plan, &mut pool, &Feed::new(order, plan.limit))?;
@@ -79,7 +79,8 @@ fn arms(rig: &Rig, plan: &Plan, place: &Place, file: &File, report: &mut Report<
     report.add(Row { arm: "serial", iodepth: 1, outcome: serial, times_serial: 1.0, verified: None });
     for &depth in &plan.depths {
         let feed = Feed::new(order, plan.limit);
-        let outcome = arm::engine(rig, plan, depth, rig.leases(rig.slots())?, &feed)?;
+        let phase = format!("engine, {} in flight", depth * plan.jobs);
+        let outcome = arm::engine(rig, plan, depth, rig.leases(rig.slots())?, &feed, &phase)?;
         let times_serial = outcome.spent.gbps(outcome.bytes) / slow;
         report.add(Row { arm: "engine", iodepth: depth, outcome, times_serial, verified: None });
     }

@@ -93,7 +93,7 @@ pub fn run(fio: &Fio, rig: &Rig, plan: &Plan, place: &Place) -> Result<Compared,
     for _ in 0..PAIRS {
         let feed = Feed::of(order, order.objects_an_arm());
         // No spare places here: fio lands in what is in flight, and so must we.
-        let ours = arm::engine(rig, plan, iodepth, rig.leases(slots)?, &feed)?;
+        let ours = arm::engine(rig, plan, iodepth, rig.leases(slots)?, &feed, "engine, same footprint")?;
         pairs.0.push((ours.spent.gbps(ours.bytes), watched(fio, &job, "fio, same footprint")?));
     }
     let hot_depth = u64::from(plan.lane_depth);

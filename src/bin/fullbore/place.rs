@@ -280,8 +280,7 @@ pub mod tests {
         }
     }
 
-    /// A folder of a test's own in the build folder, which no tmpfs without O_DIRECT holds; `None` if even
-    /// that takes no direct I/O.
+    /// A folder of a test's own; `None`, and a line that says so, where the temp folder takes no direct I/O.
     fn folder(name: &str) -> Option<PathBuf> {
         let folder = env::temp_dir().join(format!("fullbore-place-{name}-{}", process::id()));
         fs::create_dir_all(&folder).unwrap();
