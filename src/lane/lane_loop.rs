@@ -298,8 +298,12 @@ impl<Q: Queue> Lane<Q> {
         }
     }
 
-    /// Leaves the ring and its memory behind for ever: commands that did not drain may still land.
+    /// Leaves the ring and its memory behind for ever: commands that did not drain may still land. Whoever waits for
+    /// them is told now; no deadline need be waited for, and there may be none.
     pub fn leak(self) {
+        for run in self.runs.iter().flatten() {
+            self.core.abandon(run.claim.handle);
+        }
         std::mem::forget(self);
     }
 }
