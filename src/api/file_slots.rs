@@ -1,6 +1,7 @@
 //! Places in the rings' file tables.
 
 use super::shared::{ANSWER, Shared};
+use crate::error::Error;
 use crate::lane::Control;
 use crate::queue::FILES;
 use crate::target::{Closer, TargetInner};
@@ -32,6 +33,10 @@ impl Closer for Unregister {
         for lane in &shared.lanes {
             lane.send(Control::CloseFile { slot, done: place.clone() });
         }
+    }
+
+    fn check_fork(&self) -> Result<(), Error> {
+        self.0.upgrade().map_or(Ok(()), |shared| shared.check_fork())
     }
 }
 

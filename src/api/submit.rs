@@ -3,10 +3,11 @@
 use super::shared::Shared;
 use crate::error::{Error, ErrorKind};
 use crate::lane::{
-    Admission, Deadline, Handle, Job, Mailbox, Path, PathReport, Share, Source, Stop, Transfer, units_of,
+    Admission, Deadline, Extent, Handle, Job, Mailbox, Path, PathReport, Share, Source, Stop, Transfer,
+    units_of,
 };
 use crate::memory::{RawExtent, RawList, RegionInner, Snapshot};
-use crate::plan::UnitCursor;
+use crate::plan::{UnitCursor, routes};
 use crate::target::{Kind, Op, TargetInner};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -53,7 +54,7 @@ impl Shared {
                 target.check_range(transfer.op, extent.offset(), extent.len())?;
                 match transfer.require {
                     Some(path) => {
-                        self.check_path(path, target, Some(region), extent.offset(), extent.window().addr())
+                        self.check_path(path, target, region, extent)
                     }
                     None => Ok(()),
                 }
@@ -67,6 +68,9 @@ impl Shared {
     pub fn path(&self, target: &TargetInner, region: Option<&RegionInner>) -> PathReport {
         let (fixed, why) = match region.map(|r| r.registration.get()) {
             _ if target.kind == Kind::Null => (false, "the null target moves nothing".into()),
+            Some(Some(Ok(_))) if region.is_some_and(|r| r.closing.load(Ordering::Relaxed)) => {
+                (false, "the region was dropped, and the rings let go of it".into())
+            }
             Some(Some(Ok(_))) => (true, "the region is registered with every ring".into()),
             Some(Some(Err(note))) => (false, note.clone()),
             Some(None) | None => (false, "the memory is not registered; see Engine::register_host".into()),
@@ -82,25 +86,29 @@ impl Shared {
         PathReport { path, reason: format!("{direct}; {why}") }
     }
 
+    /// The path that was demanded runs for all of the extent, or the transfer is refused.
     fn check_path(
         &self,
         wanted: Path,
         target: &TargetInner,
-        region: Option<&Arc<RegionInner>>,
-        offset: u64,
-        addr: u64,
+        region: &RegionInner,
+        extent: &Extent,
     ) -> Result<(), Error> {
-        let found = self.path(target, region.map(|r| &**r));
-        let (block, align) = (target.geometry.block as u64, target.geometry.memory_align as u64);
-        let straight = offset.is_multiple_of(block) && addr.is_multiple_of(align);
-        if found.path == wanted && straight || wanted == Path::Scratch && !straight {
+        let (found, geometry) = (self.path(target, Some(region)), &target.geometry);
+        let (straight, scratch) = match found.path {
+            Path::Null => (true, false),
+            _ => routes(geometry, extent.offset(), extent.len(), extent.window().addr()),
+        };
+        if found.path == wanted && !scratch || wanted == Path::Scratch && !straight {
             return Ok(());
         }
-        let reason = if straight {
+        let reason = if straight && found.path != wanted {
             format!("\"{}\" would run, since: {}", found.path, found.reason)
         } else {
+            let (block, align) = (geometry.block, geometry.memory_align);
             format!(
-                "it would go through scratch: align the offset to {block} and the memory to {align} bytes"
+                "some of it would go through scratch: align offset and length to {block} and the memory to \
+                 {align} bytes"
             )
         };
         Err(Error::new(ErrorKind::PathUnavailable, format!("path \"{wanted}\" was demanded, but {reason}"))
@@ -240,14 +248,11 @@ impl Shared {
         }
     }
 
-    /// Shares that reached a dead lane's inbox. Lanes that live hold their own, so only what nobody else got is lost.
+    /// Shares that reached an inbox while its lane died. Lanes that were dead before got none, so nobody else need
+    /// have these: their transfers fail, as the dying lane would have said.
     fn bury_dead(&self) {
         let dead = self.lanes.iter().filter(|lane| !lane.alive.load(Ordering::SeqCst));
-        for handle in dead.flat_map(|lane| lane.bury()) {
-            if self.lanes.iter().all(|lane| !lane.alive.load(Ordering::SeqCst)) {
-                self.core.stop(handle, Stop::LaneFailed);
-            }
-        }
+        dead.flat_map(|lane| lane.bury()).for_each(|handle| self.core.stop(handle, Stop::LaneFailed));
     }
 
     /// A lane that runs where the caller does, in turn.
@@ -256,7 +261,7 @@ impl Shared {
         let lanes = self.lanes.len();
         (0..lanes)
             .map(|i| (turn + i) % lanes)
-            .find(|lane| self.cpus[*lane].contains(cpu))
+            .find(|lane| self.cpus[*lane].contains(cpu) && self.lanes[*lane].moves())
             .unwrap_or(turn % lanes)
     }
 }

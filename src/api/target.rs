@@ -45,6 +45,7 @@ impl Target {
 
     /// Makes a file `bytes` long; new blocks are preallocated.
     pub fn set_size(&self, bytes: u64) -> Result<(), Error> {
+        self.inner.closer.get().map_or(Ok(()), |engine| engine.check_fork())?;
         self.inner.set_size(bytes)
     }
 

@@ -16,11 +16,11 @@ pub struct Bell {
     state: AtomicU32,
     /// Rung and not yet heard: a second ring writes nothing.
     rung: AtomicBool,
-    /// `None` under simulation, where the scheduler looks at `rung`.
+    /// `None` under simulation.
     eventfd: Option<EventFd>,
-    /// How often the descriptor was, or would have been, written to.
+    /// Called instead of a write to the descriptor.
     #[cfg(test)]
-    rings: super::sync::AtomicU64,
+    listener: Option<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl Bell {
@@ -37,8 +37,14 @@ impl Bell {
             rung: AtomicBool::new(false),
             eventfd: None,
             #[cfg(test)]
-            rings: super::sync::AtomicU64::new(0),
+            listener: None,
         }
+    }
+
+    /// A bell that calls `listener` where another writes to its descriptor.
+    #[cfg(test)]
+    pub fn simulated(listener: impl Fn() + Send + Sync + 'static) -> Bell {
+        Bell { listener: Some(Box::new(listener)), ..Bell::silent() }
     }
 
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
@@ -60,17 +66,21 @@ impl Bell {
             return;
         }
         #[cfg(test)]
-        self.rings.fetch_add(1, Ordering::SeqCst);
+        self.listener.iter().for_each(|heard| heard());
         if let Some(eventfd) = &self.eventfd {
             // EAGAIN means that the counter is full: the lane wakes all the same.
             let _ = eventfd.write(1);
         }
     }
 
-    /// The lane says that it is about to wait. It must look at its inbox once more afterwards.
-    pub fn lie_down(&self, has_room: bool) {
+    /// The lane is about to wait, and looks once more whether it has `heard` something. True: it may sleep, and whoever
+    /// brings something from here on wakes it.
+    pub fn lie_down(&self, has_room: bool, heard: impl FnOnce() -> bool) -> bool {
         self.state.store(if has_room { SLEEPING } else { NAPPING }, Ordering::Release);
         fence(Ordering::SeqCst);
+        // Rung since it got up: its queue may have reaped the sign of that meanwhile, and a bell that is rung writes
+        // no other.
+        !self.rung.load(Ordering::Relaxed) && !heard()
     }
 
     /// The lane is back. True if it was rung. Call it before the inbox is emptied.
@@ -83,12 +93,5 @@ impl Bell {
             let _ = eventfd.read();
         }
         self.rung.swap(false, Ordering::AcqRel)
-    }
-
-    /// How often its descriptor would have been written to. A queue that waits for the next write sleeps on although
-    /// the bell is rung, if the write that rang it came before.
-    #[cfg(test)]
-    pub fn rings(&self) -> u64 {
-        self.rings.load(Ordering::SeqCst)
     }
 }

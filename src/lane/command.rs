@@ -102,3 +102,44 @@ impl Slots {
         self.slots.len() - self.free.len()
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Invariant I11: tracers join commands to objects by the high half, the lane finds its slot by the low half.
+    #[test]
+    fn user_data_is_trace_id_generation_and_slot() {
+        for depth in [1usize, 2, 8, 9, 4096] {
+            let bits = depth.max(2).next_power_of_two().trailing_zeros();
+            let highest = u32::MAX >> bits; // left out: it would make a poll's user_data of some command's
+            let mut slots = Slots::new(depth, highest - 2);
+            let mut generations = vec![highest - 2; depth];
+            for round in 0..5 * depth {
+                let index = slots.take().expect("there is a free slot");
+                let (generation, trace) = (generations[index as usize], u32::MAX - round as u32);
+                let user_data = slots.user_data(index, trace);
+                assert_eq!((user_data >> 32) as u32, trace);
+                assert_eq!(
+                    user_data as u32,
+                    generation << bits | index as u32,
+                    "depth {depth}, round {round}"
+                );
+                assert_ne!(user_data, u64::MAX, "queues keep it for themselves");
+                assert_eq!(slots.find(user_data), Some((index, true)));
+                assert_eq!(
+                    slots.find(user_data & u32::MAX as u64),
+                    Some((index, true)),
+                    "the low half is enough"
+                );
+                slots.free(index);
+                assert_eq!(
+                    slots.find(user_data),
+                    Some((index, false)),
+                    "an answer to an earlier use is stale"
+                );
+                generations[index as usize] = (generation + 1) % highest;
+            }
+        }
+    }
+}

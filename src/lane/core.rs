@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 pub enum Clock {
     Real(Instant),
     /// Set by the simulation.
-    #[cfg_attr(not(test), allow(dead_code))]
+    #[cfg_attr(any(not(test), loom), allow(dead_code))]
     Sim(Arc<AtomicU64>),
 }
 

@@ -4,7 +4,7 @@ use super::bell::Bell;
 use super::schedule::Share;
 use super::slots::Handle;
 use super::stats::Counters;
-use super::sync::{ArrayQueue, AtomicBool, Ordering};
+use super::sync::{ArrayQueue, AtomicBool, Ordering, fence};
 use crate::memory::Slabs;
 use crossbeam::queue::SegQueue;
 use std::os::fd::RawFd;
@@ -96,20 +96,37 @@ impl Inbox {
     /// transfers others finished meanwhile. One of those, not one that is `claimable`, makes room.
     #[must_use]
     pub fn deal(&self, mut share: Share, claimable: impl Fn(Handle) -> bool) -> bool {
+        if !self.alive.load(Ordering::SeqCst) {
+            return false;
+        }
         while let Some(evicted) = self.shares.force_push(share).filter(|old| claimable(old.handle)) {
             share = evicted;
         }
-        self.bell.ring_if_asleep();
+        self.bell.ring_if_asleep(); // with a fence: see `die`
         self.alive.load(Ordering::SeqCst)
+    }
+
+    /// Whether the lane runs and, as far as the watchdog knows, does not stand still.
+    pub fn moves(&self) -> bool {
+        self.alive.load(Ordering::Relaxed) && !self.stalled.load(Ordering::Relaxed)
     }
 
     /// Sends a message. It is answered also when the lane is dead.
     pub fn send(&self, control: Control) {
         self.control.push(control);
         self.bell.ring();
+        fence(Ordering::SeqCst);
         if !self.alive.load(Ordering::SeqCst) {
             let _ = self.bury();
         }
+    }
+
+    /// From here on nobody hears the inbox: what is in it is seen to here, what comes later by whoever brings it.
+    pub fn die(&self) -> impl Iterator<Item = Handle> + '_ {
+        self.alive.store(false, Ordering::SeqCst);
+        // Pairs with the fences in `deal` and `send`: either they see that the lane is dead, or we see what they put in.
+        fence(Ordering::SeqCst);
+        self.bury()
     }
 
     /// Sees to what a dead lane left in its inbox: answers messages, and hands out the transfers that waited for it.

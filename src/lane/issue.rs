@@ -4,6 +4,7 @@ use super::Mutation;
 use super::job::Job;
 use super::lane_loop::{Lane, Run};
 use super::path::Path;
+use super::schedule::CLASSES;
 use super::slots::{Claim, Stop};
 use crate::memory::{Fixed, Window};
 use crate::plan::{self, next_command};
@@ -27,9 +28,33 @@ impl<Q: Queue> Lane<Q> {
             self.cut(run);
         }
         while self.credits() > 0 && self.queue.room() > 0 {
-            let Some(class) = self.schedule.pick(|class| self.cutting[class].is_some()) else { return };
+            let Some(class) = self.schedule.pick(|class| self.cutting[class].is_some()) else { break };
             let Some(run) = self.cutting[class].or_else(|| self.begin(class)) else { continue };
             self.cutting[class] = self.cut(run).then_some(run);
+        }
+        if self.credits() == 0 {
+            self.let_go();
+        }
+    }
+
+    /// Gives back stopped runs that only wait for a credit: while the device keeps all of them, nobody else would.
+    fn let_go(&mut self) {
+        let stopped = |lane: &Self, index: u16| {
+            lane.runs[index as usize].as_ref().is_none_or(|run| lane.core.table.stopped(&run.claim).is_some())
+        };
+        for class in 0..CLASSES {
+            if let Some(run) = self.cutting[class].filter(|run| stopped(self, *run)) {
+                self.cutting[class] = None;
+                self.cut(run);
+            }
+        }
+        for _ in 0..self.flushes.len() {
+            let Some(run) = self.flushes.pop_front() else { break };
+            if stopped(self, run) {
+                self.cut(run);
+            } else {
+                self.flushes.push_back(run);
+            }
         }
     }
 

@@ -255,9 +255,8 @@ impl<Q: Queue> Lane<Q> {
         }
         let bell = &self.inbox.bell;
         let has_room = self.credits() > 0;
-        bell.lie_down(has_room);
-        let heard = !self.inbox.control.is_empty() || (has_room && !self.inbox.shares.is_empty());
-        if heard && !self.core.mutant(Mutation::LostWakeUp) {
+        let heard = || !self.inbox.control.is_empty() || (has_room && !self.inbox.shares.is_empty());
+        if !bell.lie_down(has_room, heard) && !self.core.mutant(Mutation::LostWakeUp) {
             return Wait::No;
         }
         let until = if self.again.is_empty() { self.deadline } else { self.deadline.min(self.again_at) };

@@ -65,5 +65,7 @@ impl Mailbox {
     /// The client is gone.
     pub fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
+        // Pairs with the fence in `put`: either it sees that we are gone, or what it put in is found now.
+        fence(Ordering::SeqCst);
     }
 }

@@ -90,11 +90,14 @@ impl<Q: Queue> Lane<Q> {
                 // Only whole blocks count: a direct command must begin on one.
                 slot.done &= !(target.geometry.block - 1);
                 if slot.done > before || (eof_again && bytes == 0) {
+                    slot.attempts = 0;
                     return Verdict::Continue;
                 }
                 Verdict::Fail(ended(op))
             }
-            Decoded::Again if slot.attempts < ATTEMPTS && !stopped => {
+            // Of a stopped transfer it is not asked again: `ask_again` drops it, and it is no failure.
+            Decoded::Again if stopped => Verdict::Pause,
+            Decoded::Again if slot.attempts < ATTEMPTS => {
                 slot.attempts += 1;
                 Verdict::Pause
             }
@@ -136,14 +139,15 @@ impl<Q: Queue> Lane<Q> {
                 run.moved += take;
             }
             Some(failure) => {
-                let done = slot.done.max(command.skip);
-                let rest = (command.skip + command.take).saturating_sub(done);
-                let error = Error::os(failure.message, failure.errno)
-                    .with_kind(failure.kind)
-                    .on(&job.target().name)
-                    .at(command.offset + done as u64, rest as u64)
-                    .extent(slot.extent);
-                job.fail(slot.extent, failure.errno);
+                let mut error =
+                    Error::os(failure.message, failure.errno).with_kind(failure.kind).on(&job.target().name);
+                // A flush has no place: what it was for was written, and is not known to be durable.
+                if !slot.flush {
+                    let done = slot.done.max(command.skip);
+                    let rest = (command.skip + command.take).saturating_sub(done);
+                    error = error.at(command.offset + done as u64, rest as u64).extent(slot.extent);
+                    job.fail(slot.extent, failure.errno);
+                }
                 if error_overwritten {
                     self.core.table.forget_fault(&run.claim);
                 }

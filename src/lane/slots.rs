@@ -4,7 +4,7 @@
 //! that a stale handle can do nothing:
 //!
 //! - `state`: the phase (free, active, done, abandoned, ...) and two flags. Table of transitions: [`next`].
-//! - `claims`: the number of the next unit that no lane has claimed. Closing it stops the transfer.
+//! - `claims`: how many units no lane has claimed yet. Taking them all away stops the transfer.
 //! - `left`: how many holders keep the body alive: units not finished yet, claimed or not, and pins.
 //!
 //! Whoever takes `left` to 0 holds the [`Last`] and publishes. The body belongs to the lanes until then; then to
@@ -13,9 +13,8 @@
 //! This file is one of the few outside the unsafe rooms that has `unsafe`: it hands out the body by reference to
 //! whoever holds a [`Claim`], and by value exactly once.
 
-use super::sync::{ArrayQueue, AtomicU8, AtomicU32, AtomicU64, Mutex, Ordering, lock};
+use super::sync::{ArrayQueue, AtomicU8, AtomicU32, AtomicU64, Mutex, Ordering, UnsafeCell, lock};
 use crate::error::Error;
-use std::cell::UnsafeCell;
 use std::task::Waker;
 
 /// Names one use of one entry.
@@ -233,7 +232,7 @@ impl<B> Table<B> {
         let entry = &self.entries[index as usize];
         let generation = (entry.state.load(Ordering::Acquire) >> 32) as u32;
         // SAFETY: a free entry popped from the queue is ours alone until its words below say otherwise.
-        unsafe { *entry.body.get() = Some(body) };
+        entry.body.with_mut(|place| unsafe { *place = Some(body) });
         entry.deadline.store(admission.deadline, Ordering::Relaxed);
         entry.tag.store(admission.tag, Ordering::Relaxed);
         entry.submitted.store(admission.submitted, Ordering::Relaxed);
@@ -243,7 +242,7 @@ impl<B> Table<B> {
         entry.stop.store(0, Ordering::Relaxed);
         entry.units.store(units, Ordering::Relaxed);
         entry.left.store(word(generation, units), Ordering::Release);
-        entry.claims.store(word(generation, 0), Ordering::Release);
+        entry.claims.store(word(generation, units), Ordering::Release);
         let handle = Handle { index, generation };
         self.transit(handle, Event::Activate);
         Ok(handle)
@@ -254,14 +253,14 @@ impl<B> Table<B> {
         let entry = self.entry(handle);
         let mut claims = entry.claims.load(Ordering::Acquire);
         loop {
-            let unit = claims as u32;
-            // `units` belongs to this generation if the exchange below succeeds: it was stored before.
-            if (claims >> 32) as u32 != handle.generation || unit >= entry.units.load(Ordering::Relaxed) {
+            let left = claims as u32;
+            // An entry is left with no units to claim: a stale handle finds none, whatever `units` says by then.
+            if (claims >> 32) as u32 != handle.generation || left == 0 {
                 return None;
             }
-            match entry.claims.compare_exchange_weak(claims, claims + 1, Ordering::AcqRel, Ordering::Acquire)
+            match entry.claims.compare_exchange_weak(claims, claims - 1, Ordering::AcqRel, Ordering::Acquire)
             {
-                Ok(_) => return Some(Claim { handle, unit }),
+                Ok(_) => return Some(Claim { handle, unit: entry.units.load(Ordering::Relaxed) - left }),
                 Err(now) => claims = now,
             }
         }
@@ -269,9 +268,8 @@ impl<B> Table<B> {
 
     /// Whether a claim would succeed. A share for which it would not is stale: others took all units.
     pub fn claimable(&self, handle: Handle) -> bool {
-        let entry = self.entry(handle);
-        let claims = entry.claims.load(Ordering::Acquire);
-        (claims >> 32) as u32 == handle.generation && (claims as u32) < entry.units.load(Ordering::Relaxed)
+        let claims = self.entry(handle).claims.load(Ordering::Acquire);
+        (claims >> 32) as u32 == handle.generation && claims as u32 > 0
     }
 
     /// Keeps the body alive without working on it; `None` when the transfer is over or the handle stale.
@@ -293,7 +291,7 @@ impl<B> Table<B> {
     pub fn body<'a>(&'a self, claim: &'a Claim) -> Option<&'a B> {
         // SAFETY: the claim counts in `left`; the body is moved out only by whoever follows the one that took
         // `left` to 0, so it stays in place as long as this claim lives. Nobody writes it meanwhile.
-        unsafe { (*self.entry(claim.handle).body.get()).as_ref() }
+        self.entry(claim.handle).body.with(|place| unsafe { (*place).as_ref() })
     }
 
     /// Gives a claim back. The holder of the last one gets the right to publish.
@@ -318,10 +316,9 @@ impl<B> Table<B> {
         let claim = self.pin(handle)?;
         let entry = self.entry(handle);
         let _ = entry.stop.compare_exchange(0, reason as u8, Ordering::AcqRel, Ordering::Relaxed);
-        let units = entry.units.load(Ordering::Relaxed);
-        let claimed = entry.claims.swap(word(handle.generation, units), Ordering::AcqRel) as u32;
         // The pin keeps the generation in place, so this swap cannot hit another transfer.
-        self.release(claim, 1 + units.saturating_sub(claimed))
+        let unclaimed = entry.claims.swap(word(handle.generation, 0), Ordering::AcqRel) as u32;
+        self.release(claim, 1 + unclaimed)
     }
 
     /// Whether the transfer was stopped, and why.
@@ -408,7 +405,7 @@ impl<B> Table<B> {
     /// done one. The entry must not be free yet.
     unsafe fn take_body(&self, handle: Handle) -> Option<B> {
         // SAFETY: the caller is the only owner of the body.
-        unsafe { (*self.entry(handle).body.get()).take() }
+        self.entry(handle).body.with_mut(|place| unsafe { (*place).take() })
     }
 
     /// Publishes the completion of a transfer that nothing is in flight for.

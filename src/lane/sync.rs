@@ -18,17 +18,41 @@ pub use loom::{
 #[cfg(not(loom))]
 pub use crossbeam::queue::ArrayQueue;
 
-/// The stand-in for crossbeam's bounded queue.
+/// A cell that loom watches: access is by closure, as loom has it.
+#[cfg(not(loom))]
+pub struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+#[cfg(not(loom))]
+impl<T> UnsafeCell<T> {
+    pub fn new(value: T) -> Self {
+        UnsafeCell(std::cell::UnsafeCell::new(value))
+    }
+    pub fn with<R>(&self, look: impl FnOnce(*const T) -> R) -> R {
+        look(self.0.get())
+    }
+    pub fn with_mut<R>(&self, change: impl FnOnce(*mut T) -> R) -> R {
+        change(self.0.get())
+    }
+}
+
+#[cfg(loom)]
+pub use loom::cell::UnsafeCell;
+
+/// The stand-in for crossbeam's bounded queue. How many items there are is told by atomics outside of the mutex:
+/// whoever only asks is ordered by nothing, as with crossbeam's.
 #[cfg(loom)]
 pub struct ArrayQueue<T> {
     capacity: usize,
     items: Mutex<std::collections::VecDeque<T>>,
+    pushed: AtomicU64,
+    popped: AtomicU64,
 }
 
 #[cfg(loom)]
 impl<T> ArrayQueue<T> {
     pub fn new(capacity: usize) -> Self {
-        ArrayQueue { capacity, items: Mutex::new(std::collections::VecDeque::new()) }
+        let items = Mutex::new(std::collections::VecDeque::new());
+        ArrayQueue { capacity, items, pushed: AtomicU64::new(0), popped: AtomicU64::new(0) }
     }
     pub fn push(&self, item: T) -> Result<(), T> {
         let mut items = self.items.lock().unwrap();
@@ -36,21 +60,33 @@ impl<T> ArrayQueue<T> {
             return Err(item);
         }
         items.push_back(item);
+        self.pushed.fetch_add(1, Ordering::Release);
         Ok(())
     }
     pub fn force_push(&self, item: T) -> Option<T> {
         let mut items = self.items.lock().unwrap();
+        let evicted = if items.len() == self.capacity { items.pop_front() } else { None };
         items.push_back(item);
-        if items.len() > self.capacity { items.pop_front() } else { None }
+        if evicted.is_none() {
+            self.pushed.fetch_add(1, Ordering::Release);
+        }
+        evicted
     }
     pub fn pop(&self) -> Option<T> {
-        self.items.lock().unwrap().pop_front()
+        if self.len() == 0 {
+            return None;
+        }
+        let item = self.items.lock().unwrap().pop_front();
+        if item.is_some() {
+            self.popped.fetch_add(1, Ordering::Relaxed);
+        }
+        item
     }
     pub fn is_empty(&self) -> bool {
-        self.items.lock().unwrap().is_empty()
+        self.len() == 0
     }
     pub fn len(&self) -> usize {
-        self.items.lock().unwrap().len()
+        self.pushed.load(Ordering::Relaxed).saturating_sub(self.popped.load(Ordering::Relaxed)) as usize
     }
 }
 

@@ -152,22 +152,21 @@ fn run<Q: Queue>(core: Arc<Core>, inbox: Arc<Inbox>, spec: &LaneSpec, queue: Q, 
             Stop::LaneFailed
         }
     };
-    end(lane, spec.grace, reason);
+    let drained = catch_unwind(AssertUnwindSafe(|| lane.drain(spec.grace, reason))).unwrap_or(false);
+    part(lane, drained, reason);
 }
 
-/// Drains a lane, or leaves it behind, and leaves nobody waiting for it. The simulation ends its lanes by it too.
-pub(super) fn end<Q: Queue>(mut lane: Lane<Q>, grace: Duration, reason: Stop) {
+/// Drops a lane that drained, leaves another behind, and leaves nobody waiting for it. The simulation ends its lanes
+/// by this too.
+pub(super) fn part<Q: Queue>(lane: Lane<Q>, drained: bool, reason: Stop) {
     let (core, inbox) = (lane.core.clone(), lane.inbox.clone());
-    let drained = catch_unwind(AssertUnwindSafe(|| lane.drain(grace, reason))).unwrap_or(false);
     if drained {
         drop(lane);
     } else {
         inbox.leaked.store(true, Ordering::SeqCst);
         lane.leak();
     }
-    // From here on nobody hears the inbox: what is in it is seen to here, what comes later by whoever brings it.
-    inbox.alive.store(false, Ordering::SeqCst);
-    for handle in inbox.bury() {
+    for handle in inbox.die() {
         core.stop(handle, reason);
     }
 }
@@ -176,3 +175,7 @@ fn turn<Q: Queue>(lane: &mut Lane<Q>) -> Result<(), i32> {
     while lane.step()? {}
     Ok(())
 }
+
+#[cfg(all(test, not(loom)))]
+#[path = "thread_tests.rs"]
+mod tests;

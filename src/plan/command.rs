@@ -39,6 +39,18 @@ pub fn next_command(geometry: &Geometry, offset: u64, len: u64, addr: u64, pos: 
     Command { offset: at - skip, len: whole as u32, skip: skip as u32, take: take as u32, scratch: true }
 }
 
+/// Whether some command of an extent goes straight, and whether some goes through scratch.
+pub fn routes(geometry: &Geometry, offset: u64, len: u64, addr: u64) -> (bool, bool) {
+    let (mut pos, mut straight, mut scratch) = (0, false, false);
+    while pos < len && !(straight && scratch) {
+        let command = next_command(geometry, offset, len, addr, pos);
+        straight |= !command.scratch;
+        scratch |= command.scratch;
+        pos += command.take as u64;
+    }
+    (straight, scratch)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,5 +130,8 @@ mod tests {
             .map(|(_, c)| (c.offset, c.len, c.skip, c.take, c.scratch))
             .collect();
         assert_eq!(all, [(0, 512, 100, 412, true), (512, 1536, 0, 1536, false), (2048, 512, 0, 52, true)]);
+        assert_eq!(routes(&g, 100, 2000, 100), (true, true));
+        assert_eq!(routes(&g, 512, 2048, 1024), (true, false));
+        assert_eq!(routes(&g, 512, 2048, 1025), (false, true));
     }
 }

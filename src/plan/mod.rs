@@ -9,6 +9,6 @@ mod command;
 mod geometry;
 mod units;
 
-pub use command::{Command, next_command};
+pub use command::{Command, next_command, routes};
 pub use geometry::Geometry;
 pub use units::{Extents, UnitCursor, count_units};

@@ -1,7 +1,7 @@
 //! Queues: what a lane drives. Requests are pushed, one `enter` submits the batch and waits, results are reaped.
 
 mod null;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 pub mod sim;
 mod uring;
 

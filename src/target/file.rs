@@ -66,6 +66,9 @@ pub enum Kind {
 pub trait Closer: Send + Sync + std::fmt::Debug {
     /// The place `slot` of the rings' file tables is not used any more.
     fn closed(&self, slot: u32);
+
+    /// Refuses what a forked child may not do to a file that it shares with its parent.
+    fn check_fork(&self) -> Result<(), Error>;
 }
 
 /// The inner half of a target, which transfers keep alive.
@@ -173,6 +176,26 @@ impl TargetInner {
             errno if errno <= 0 => Decoded::Moved(result as u32),
             libc::EAGAIN | libc::EINTR => Decoded::Again,
             errno => Decoded::Failed(errno),
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+impl TargetInner {
+    /// A target of the simulation, which knows it by `slot`.
+    pub fn simulated(slot: u32, geometry: Geometry, direct: bool, size: u64) -> TargetInner {
+        TargetInner {
+            name: format!("sim{slot}").into(),
+            engine: 0,
+            kind: Kind::File,
+            geometry,
+            direct,
+            writable: true,
+            file: None,
+            size: AtomicU64::new(size),
+            closed: AtomicBool::new(false),
+            slot: AtomicU32::new(slot),
+            closer: OnceLock::new(),
         }
     }
 }

@@ -3,17 +3,19 @@
 //! Folders on file systems that matter, files whose content carries offset and seed, poison and guards, children
 //! without capabilities, hard limits against hangs, loop devices.
 
-#![allow(dead_code)] // each test module uses its part
+#![allow(dead_code, unused_imports)] // each test module uses its part
 
 mod child;
 mod content;
+pub mod kernel;
+pub mod load;
 mod place;
 
-pub use child::{Child, child, fork, wait_for};
+pub use child::{Child, child, does, fork, private_mounts, wait_for};
 pub use content::{POISON, check, fill, first_mismatch, poison, untouched};
 pub use place::{Folder, Loop, folder_of, folders};
 
-use fullbore::{Engine, ErrorKind};
+use fullbore::{Engine, EngineBuilder, ErrorKind};
 use std::sync::OnceLock;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
@@ -47,9 +49,22 @@ pub fn uring() -> bool {
     })
 }
 
+/// Builds an engine. Without CAP_IPC_LOCK the kernel charges rings, too, to the limit on locked memory, by user:
+/// where other tests of this user hold all of it, this waits for them.
+#[track_caller]
+pub fn build(builder: EngineBuilder) -> Engine {
+    let mut built = None;
+    eventually(Duration::from_secs(20), || {
+        built = Some(builder.clone().build());
+        !matches!(&built, Some(Err(e)) if e.errno() == Some(libc::ENOMEM))
+    });
+    built.expect("it was tried").expect("an engine")
+}
+
 /// Whether this process may do what only root may.
 pub fn root() -> bool {
-    nix::unistd::geteuid().is_root() && effective_capabilities() & (1 << 21) != 0
+    // SAFETY: takes nothing and cannot fail.
+    (unsafe { libc::geteuid() }) == 0 && effective_capabilities() & (1 << 21) != 0
 }
 
 /// The bits of CapEff (21 is CAP_SYS_ADMIN).
@@ -73,8 +88,11 @@ pub fn threads(prefix: &str) -> Vec<String> {
 /// What the descriptors of this process name, sorted.
 pub fn descriptors() -> Vec<String> {
     let Ok(fds) = std::fs::read_dir("/proc/self/fd") else { return Vec::new() };
-    let mut names: Vec<_> =
-        fds.flatten().filter_map(|fd| std::fs::read_link(fd.path()).ok()).map(|p| p.display().to_string()).collect();
+    let mut names: Vec<_> = fds
+        .flatten()
+        .filter_map(|fd| std::fs::read_link(fd.path()).ok())
+        .map(|p| p.display().to_string())
+        .collect();
     names.sort();
     names
 }
@@ -91,4 +109,11 @@ pub fn eventually(limit: Duration, mut ready: impl FnMut() -> bool) -> bool {
         }
         std::thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// A line of /proc/self/status, in KiB (VmRSS, VmPin, ...).
+pub fn status_kib(field: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|l| l.strip_prefix(field)?.strip_prefix(':')).unwrap_or("0");
+    line.trim().trim_end_matches(" kB").parse().unwrap_or(0)
 }

@@ -1,0 +1,399 @@
+//! Models of what lanes, clients and the watchdog share, run by loom in every order that matters.
+//!
+//! crossbeam's queues are stood in for (see `sync`), so this proves what is done around them. Each model counts:
+//! who published, who saw the body, who was woken. A lost wake-up shows as a thread that waits for ever, which loom
+//! reports as too many branches.
+
+use super::bell::Bell;
+use super::inbox::Inbox;
+use super::mailbox::Mailbox;
+use super::schedule::Share;
+use super::slots::{Admission, Claim, Handle, Last, Published, Stop, Table};
+use crate::plan::UnitCursor;
+use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use loom::sync::{Arc, Condvar, Mutex};
+use loom::thread;
+use std::task::{Wake, Waker};
+
+fn model(body: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(body);
+}
+
+/// A count that a thread waits on: rings of a bell, wake-ups of a client. (loom's `unpark` also wakes a thread that
+/// waits for a mutex, which then breaks.)
+#[derive(Default)]
+struct Signs {
+    count: Mutex<u32>,
+    more: Condvar,
+}
+
+impl Signs {
+    fn count(&self) -> u32 {
+        *self.count.lock().unwrap()
+    }
+
+    fn add(&self) {
+        *self.count.lock().unwrap() += 1;
+        self.more.notify_one();
+    }
+
+    /// Waits until there are more than `seen`; answers how many.
+    fn wait(&self, seen: u32) -> u32 {
+        let mut count = self.count.lock().unwrap();
+        while *count == seen {
+            count = self.more.wait(count).unwrap();
+        }
+        *count
+    }
+}
+
+impl Wake for Signs {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.add();
+    }
+}
+
+/// A table, and what came of its transfers.
+struct World {
+    table: Table<u32>,
+    /// Completions published for a client; bodies that lanes or the watchdog were left with.
+    published: AtomicU32,
+    bodies: AtomicU32,
+}
+
+const BODY: u32 = 7;
+
+impl World {
+    fn new(entries: usize) -> Arc<World> {
+        // Generations begin before their wrap.
+        let table = Table::new(entries, u32::MAX);
+        Arc::new(World { table, published: AtomicU32::new(0), bodies: AtomicU32::new(0) })
+    }
+
+    fn submit(&self, units: u32) -> Handle {
+        let admission = Admission { units, deadline: 0, submitted: 0, tag: 0 };
+        self.table.activate(BODY, admission).expect("an entry is free")
+    }
+
+    fn count_body(&self) {
+        self.bodies.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What `Core::publish` does, without its regions.
+    fn publish(&self, last: Last) {
+        match self.table.publish(last, 1) {
+            Published::Done { wake } => {
+                self.published.fetch_add(1, Ordering::Relaxed);
+                wake.into_iter().for_each(Waker::wake);
+            }
+            Published::Detached(body) => {
+                self.published.fetch_add(1, Ordering::Relaxed);
+                assert_eq!(body, Some(BODY));
+                self.count_body();
+            }
+            Published::Absorbed(body) => {
+                assert_eq!(body, Some(BODY));
+                self.count_body();
+            }
+        }
+    }
+
+    fn finish(&self, claim: Claim) {
+        assert_eq!(self.table.body(&claim), Some(&BODY), "a claim without a body");
+        self.table.finish(claim).into_iter().for_each(|last| self.publish(last));
+    }
+
+    /// A lane: claims and finishes units until there are none. Answers how many.
+    fn lane(&self, handle: Handle) -> u32 {
+        let mut units = 0;
+        while let Some(claim) = self.table.claim(handle) {
+            units += 1;
+            self.finish(claim);
+        }
+        units
+    }
+
+    fn stop(&self, handle: Handle, reason: Stop) {
+        self.table.stop(handle, reason).into_iter().for_each(|last| self.publish(last));
+    }
+
+    /// What `Core::abandon` does, without its regions.
+    fn abandon(&self, handle: Handle) {
+        let Some(pin) = self.table.pin(handle) else { return };
+        match self.table.abandon(&pin, 2) {
+            Some(Published::Done { wake }) => {
+                self.published.fetch_add(1, Ordering::Relaxed);
+                wake.into_iter().for_each(Waker::wake);
+            }
+            Some(_) => drop(self.published.fetch_add(1, Ordering::Relaxed)),
+            None => {}
+        }
+        self.finish(pin);
+    }
+
+    /// A ticket's owner: sleeps until its completion is there, and takes it.
+    fn wait(&self, handle: Handle) {
+        let (signs, mut woken) = (std::sync::Arc::new(Signs::default()), 0);
+        let waker = Waker::from(signs.clone());
+        while !self.table.published(handle) {
+            if !self.table.wait(handle, &waker) {
+                woken = signs.wait(woken);
+            }
+        }
+        let outcome = self.table.consume(handle).expect("published");
+        assert_eq!(outcome.abandoned, outcome.body.is_none());
+        outcome.body.into_iter().for_each(|_| self.count_body());
+        assert!(self.table.consume(handle).is_none(), "a completion is taken twice");
+    }
+
+    /// When all threads are done: one completion and one body for each transfer, and all entries free.
+    fn all_over(&self, transfers: u32) {
+        assert_eq!(self.published.load(Ordering::Relaxed), transfers, "completions");
+        assert_eq!(self.bodies.load(Ordering::Relaxed), transfers, "bodies");
+        assert_eq!(self.table.taken(), 0, "entries");
+    }
+}
+
+fn spawn<T: 'static>(world: &Arc<World>, work: impl FnOnce(&World) -> T + 'static) -> thread::JoinHandle<T> {
+    let world = world.clone();
+    thread::spawn(move || work(&world))
+}
+
+#[test]
+fn loom_two_lanes_and_a_sleeping_client() {
+    model(|| {
+        let world = World::new(1);
+        let handle = world.submit(2);
+        let lanes = [spawn(&world, move |w| w.lane(handle)), spawn(&world, move |w| w.lane(handle))];
+        world.wait(handle);
+        let units: u32 = lanes.into_iter().map(|lane| lane.join().unwrap()).sum();
+        assert_eq!(units, 2, "each unit is claimed once");
+        world.all_over(1);
+    });
+}
+
+#[test]
+fn loom_a_lane_against_a_watchdog_that_abandons() {
+    model(|| {
+        let world = World::new(1);
+        let handle = world.submit(1);
+        let lane = spawn(&world, move |w| w.lane(handle));
+        let watchdog = spawn(&world, move |w| {
+            w.stop(handle, Stop::TimedOut);
+            w.abandon(handle);
+        });
+        world.wait(handle);
+        (lane.join().unwrap(), watchdog.join().unwrap());
+        world.all_over(1);
+    });
+}
+
+#[test]
+fn loom_cancel_against_the_last_finish() {
+    model(|| {
+        let world = World::new(1);
+        let handle = world.submit(2);
+        let lane = spawn(&world, move |w| w.lane(handle));
+        let cancel = spawn(&world, move |w| w.stop(handle, Stop::Cancelled));
+        world.wait(handle);
+        (lane.join().unwrap(), cancel.join().unwrap());
+        world.all_over(1);
+    });
+}
+
+#[test]
+fn loom_detach_against_publish() {
+    model(|| {
+        let world = World::new(1);
+        let handle = world.submit(1);
+        let lane = spawn(&world, move |w| w.lane(handle));
+        if world.table.detach(handle) {
+            let body = world.table.consume(handle).expect("published").body;
+            assert_eq!(body, Some(BODY));
+            world.count_body();
+        }
+        lane.join().unwrap();
+        world.all_over(1);
+    });
+}
+
+#[test]
+fn loom_detach_against_abandon_and_finish() {
+    model(|| {
+        let world = World::new(1);
+        let handle = world.submit(1);
+        let lane = spawn(&world, move |w| w.lane(handle));
+        let watchdog = spawn(&world, move |w| w.abandon(handle));
+        if world.table.detach(handle) {
+            let body = world.table.consume(handle).expect("published").body;
+            body.into_iter().for_each(|_| world.count_body());
+        }
+        (lane.join().unwrap(), watchdog.join().unwrap());
+        world.all_over(1);
+    });
+}
+
+/// A lane that was held up claims by a handle whose entry is another transfer's by then, one with more units.
+#[test]
+fn loom_a_stale_handle_against_the_next_use_of_its_entry() {
+    model(|| {
+        let world = World::new(1);
+        let old = world.submit(1);
+        let late = spawn(&world, move |w| w.lane(old));
+        world.lane(old);
+        world.wait(old);
+        let new = world.submit(2);
+        assert_eq!(world.lane(new), 2, "the units of a transfer are its own");
+        world.wait(new);
+        assert!(late.join().unwrap() <= 1);
+        world.all_over(2);
+    });
+}
+
+/// A cancel that comes late hits nobody else.
+#[test]
+fn loom_a_stale_cancel_against_the_next_use_of_its_entry() {
+    model(|| {
+        let world = World::new(1);
+        let old = world.submit(1);
+        let late = spawn(&world, move |w| w.stop(old, Stop::Cancelled));
+        world.lane(old);
+        world.wait(old);
+        let new = world.submit(1);
+        assert_eq!(world.lane(new), 1, "stopped by a cancel of another");
+        world.wait(new);
+        late.join().unwrap();
+        world.all_over(2);
+    });
+}
+
+/// A lane, its bell, and an inbox of two flags: shares, for which it needs room, and messages.
+struct House {
+    bell: Bell,
+    /// Writes to the bell's descriptor.
+    writes: std::sync::Arc<Signs>,
+    share: AtomicBool,
+    message: AtomicBool,
+}
+
+impl House {
+    fn new() -> Arc<House> {
+        let off = || AtomicBool::new(false);
+        let writes = std::sync::Arc::new(Signs::default());
+        let written = writes.clone();
+        let bell = Bell::simulated(move || written.add());
+        Arc::new(House { bell, writes, share: off(), message: off() })
+    }
+
+    fn hear(&self) -> u32 {
+        self.share.swap(false, Ordering::AcqRel) as u32 + self.message.swap(false, Ordering::AcqRel) as u32
+    }
+
+    /// The lane's loop around its sleep. A queue that polls the descriptor is woken by a *new* write, and may reap the
+    /// sign of one whenever the lane reaps.
+    fn lane(&self, expected: u32) {
+        let (mut heard, mut reaped) = (self.hear(), 0);
+        while heard < expected {
+            let anything = || self.share.load(Ordering::Relaxed) || self.message.load(Ordering::Relaxed);
+            if self.bell.lie_down(true, anything) {
+                self.writes.wait(reaped);
+            }
+            self.bell.get_up();
+            reaped = self.writes.count();
+            heard += self.hear();
+        }
+    }
+}
+
+#[test]
+fn loom_a_share_and_a_message_wake_a_sleeping_lane() {
+    model(|| {
+        let house = House::new();
+        let (dealer, sender) = (house.clone(), house.clone());
+        let deals = thread::spawn(move || {
+            dealer.share.swap(true, Ordering::Release);
+            dealer.bell.ring_if_asleep();
+        });
+        let sends = thread::spawn(move || {
+            sender.message.swap(true, Ordering::Release);
+            sender.bell.ring();
+        });
+        house.lane(2);
+        (deals.join().unwrap(), sends.join().unwrap());
+    });
+}
+
+/// Also with a message, whose ring the lane may reap the sign of before it sleeps.
+#[test]
+fn loom_a_ring_whose_sign_was_reaped_deafens_no_lane() {
+    model(|| {
+        let house = House::new();
+        let dealer = house.clone();
+        let deals = thread::spawn(move || {
+            dealer.message.swap(true, Ordering::Release);
+            dealer.bell.ring();
+            dealer.share.swap(true, Ordering::Release);
+            dealer.bell.ring_if_asleep();
+        });
+        house.lane(2);
+        deals.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_a_mailbox_wakes_its_client() {
+    model(|| {
+        let mailbox = Arc::new(Mailbox::new(2));
+        let put = |index| {
+            let mailbox = mailbox.clone();
+            thread::spawn(move || assert!(!mailbox.put(Handle { index, generation: 0 })))
+        };
+        let lanes = [put(0), put(1)];
+        let (signs, mut woken, mut got) = (std::sync::Arc::new(Signs::default()), 0, 0);
+        let waker = Waker::from(signs.clone());
+        while got < 2 {
+            if !mailbox.wait(&waker, 1) {
+                woken = signs.wait(woken);
+            }
+            while mailbox.take().is_some() {
+                got += 1;
+            }
+        }
+        lanes.into_iter().for_each(|lane| lane.join().unwrap());
+    });
+}
+
+/// The client goes while a lane puts: one of the two takes the handle out, and neither leaves it.
+#[test]
+fn loom_a_mailbox_closed_against_put_is_emptied() {
+    model(|| {
+        let mailbox = Arc::new(Mailbox::new(1));
+        let lane = mailbox.clone();
+        let lane = thread::spawn(move || {
+            let closed = lane.put(Handle { index: 0, generation: 0 });
+            u32::from(closed && lane.take().is_some())
+        });
+        mailbox.close();
+        let taken = u32::from(mailbox.take().is_some());
+        assert_eq!(taken + lane.join().unwrap(), 1, "a completion was left in a mailbox that nobody reads");
+    });
+}
+
+/// A share that reaches an inbox while its lane dies is handed out by one of the two, so that its transfer fails.
+#[test]
+fn loom_a_share_dealt_to_a_dying_lane_is_buried_once() {
+    model(|| {
+        let inbox = Arc::new(Inbox::new(1, 1, Bell::silent()));
+        let lane = inbox.clone();
+        let lane = thread::spawn(move || lane.die().count());
+        let handle = Handle { index: 0, generation: 0 };
+        let cursor = UnitCursor::new(4096, 1);
+        let taken = inbox.deal(Share { handle, class: 0, deadline: 0, cursor }, |_| true);
+        let buried = if taken { 0 } else { inbox.bury().count() };
+        let buried = buried + lane.join().unwrap();
+        assert!(if taken { buried == 1 } else { buried <= 1 }, "a share was lost, or buried twice");
+        assert_eq!(inbox.bury().count(), 0, "a share is left in an inbox that nobody hears");
+    });
+}

@@ -1,0 +1,77 @@
+//! Each defect that can be built in is caught, and by nothing that happens without it.
+
+use super::plan::Plan;
+use super::run::run;
+use crate::lane::Mutation;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// A defect that so many schedules do not show would not be caught in practice.
+const SEEDS: std::ops::Range<u64> = 1..61;
+
+fn caught(mutation: Mutation) {
+    let mut after = None;
+    for seed in SEEDS {
+        run(Plan::new(seed, None));
+        if after.is_none() {
+            let broken = catch_unwind(AssertUnwindSafe(|| run(Plan::new(seed, Some(mutation))))).err();
+            after = broken.map(|panic| (seed, panic));
+        }
+        if after.is_some() {
+            break;
+        }
+    }
+    let (seed, panic) = after.unwrap_or_else(|| panic!("{mutation:?} was not caught in {SEEDS:?}"));
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without words");
+    println!("{mutation:?}: caught by seed {seed}: {text}");
+}
+
+#[test]
+fn skip_the_drain() {
+    caught(Mutation::SkipTheDrain);
+}
+
+#[test]
+fn complete_twice() {
+    caught(Mutation::CompleteTwice);
+}
+
+#[test]
+fn one_credit_too_many() {
+    caught(Mutation::OneCreditTooMany);
+}
+
+#[test]
+fn short_is_success() {
+    caught(Mutation::ShortIsSuccess);
+}
+
+#[test]
+fn stale_generation() {
+    caught(Mutation::StaleGeneration);
+}
+
+#[test]
+fn lost_wake_up() {
+    caught(Mutation::LostWakeUp);
+}
+
+#[test]
+fn eof_resubmitted() {
+    caught(Mutation::EofResubmitted);
+}
+
+#[test]
+fn eagain_queued_twice() {
+    caught(Mutation::EagainQueuedTwice);
+}
+
+#[test]
+fn error_overwritten() {
+    caught(Mutation::ErrorOverwritten);
+}
+
+#[test]
+fn lease_returned_early() {
+    caught(Mutation::LeaseReturnedEarly);
+}
