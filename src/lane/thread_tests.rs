@@ -322,3 +322,22 @@ fn a_lane_that_panics_in_its_drain_too_abandons_what_was_in_flight() {
     assert!(world.count(Err(ErrorKind::Abandoned)) > 0);
     assert_answers(world, false);
 }
+
+/// A drain takes a while. What is dealt to the lane meanwhile, and to it alone, it fails itself: nobody need come by
+/// later.
+#[test]
+fn what_comes_while_a_lane_drains_is_failed_at_its_end() {
+    let mut world = World::new(Fault::PanicInPush); // one command never comes: it drains for the whole grace
+    let faulty = world.faulty.clone();
+    let begin = Instant::now();
+    while faulty.alive.load(super::Ordering::SeqCst) {
+        world.submit(&[&faulty], u64::MAX);
+        world.take();
+        std::thread::sleep(GRACE / 50);
+        assert!(begin.elapsed() < LIMIT, "the lane does not die");
+    }
+    world.take_all();
+    assert_eq!(world.count(Err(ErrorKind::Abandoned)), 1, "{:?}", world.ended);
+    assert!(world.count(Err(ErrorKind::LaneFailed)) > 5, "some came while it drained: {:?}", world.ended);
+    assert_answers(world, false);
+}

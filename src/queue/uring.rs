@@ -142,6 +142,15 @@ impl Uring {
     }
 }
 
+impl Drop for Uring {
+    /// A ring that is closed lets go of its buffers on a worker of the kernel, some time later. They are dropped here,
+    /// so that pages are unpinned, and memlock is uncharged, when the engine is gone. Nothing is in flight: a lane
+    /// that did not drain is leaked with its ring.
+    fn drop(&mut self) {
+        let _ = self.ring.submitter().unregister_buffers(); // ENXIO: there were none
+    }
+}
+
 impl Queue for Uring {
     fn room(&self) -> usize {
         // SAFETY: only this thread, which is here, uses the submission queue.

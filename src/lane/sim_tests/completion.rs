@@ -181,7 +181,7 @@ impl World {
                     ErrorKind::Cancelled => ride.cancelled.is_some(),
                     ErrorKind::TimedOut => ride.deadline <= self.now(),
                     ErrorKind::Shutdown => self.core.closing.load(Ordering::SeqCst),
-                    ErrorKind::LaneFailed => (0..self.plan.lanes).any(|lane| self.ended(lane)),
+                    ErrorKind::LaneFailed => self.failed.get(),
                     _ => false,
                 };
                 assert!(possible, "I3: stopped for no reason, {}", context());

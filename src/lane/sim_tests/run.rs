@@ -115,7 +115,7 @@ impl World {
                 300..308 => self.leave(),
                 308..420 => self.poll(),
                 420..430 => self.fiddle(&mut regions),
-                430..440 if self.plan.breaks && self.roll(|rng| rng.chance(30)) => self.break_a_lane(),
+                430..440 if self.plan.breaks && self.roll(|rng| rng.chance(100)) => self.break_a_lane(),
                 440..448 => drop(self.device.borrow_mut().revive()),
                 n if n < 448 + self.plan.cancel => self.cancel(),
                 _ => self.go_on(),

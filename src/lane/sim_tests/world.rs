@@ -57,6 +57,8 @@ pub struct World {
     /// Worlds within worlds.
     nested: Cell<u32>,
     pub steps: Cell<u64>,
+    /// A lane broke or panicked.
+    pub failed: Cell<bool>,
     /// Step and time at which each lane's present half turn began.
     pub began: Vec<Cell<(u64, u64)>>,
 }
@@ -116,6 +118,7 @@ impl World {
             rng: RefCell::new(rng),
             nested: Cell::new(0),
             steps: Cell::new(0),
+            failed: Cell::new(false),
             began: (0..plan.lanes).map(|_| Cell::default()).collect(),
             plan,
             core,
@@ -250,6 +253,7 @@ impl World {
     /// A lane ends as its thread would. One that panicked has a sound ring, and time enough to drain.
     fn end(&self, lane: usize, mut turn: Turn, reason: Stop, panicked: bool) {
         self.device.borrow_mut().ports[lane].draining = true;
+        self.failed.set(self.failed.get() || reason == Stop::LaneFailed);
         self.began[lane].set((u64::MAX, u64::MAX));
         let nested = self.nested.replace(1);
         let never = std::mem::replace(&mut self.device.borrow_mut().faults.never, 0);
@@ -282,7 +286,9 @@ impl World {
     /// The world moves while a lane is in the midst of a step.
     fn intrude(&self, lane: usize, pushing: bool) {
         let depth = self.nested.get();
-        if depth >= 2 || !self.roll(|rng| rng.chance(self.plan.intrude)) {
+        // A lane that ends is an occasion: what reaches it now is nobody's.
+        let often = if self.began[lane].get().0 == u64::MAX { 200 } else { self.plan.intrude };
+        if depth >= 2 || !self.roll(|rng| rng.chance(often)) {
             return;
         }
         self.nested.set(depth + 1);
@@ -294,7 +300,7 @@ impl World {
             7 => self.advance(self.roll(|rng| rng.below(20_000))),
             8 => self.tick(),
             9 => self.knock(),
-            10 if self.plan.panics && depth == 0 && !pushing && self.roll(|rng| rng.chance(20)) => {
+            10 if self.plan.panics && depth == 0 && !pushing && self.roll(|rng| rng.chance(100)) => {
                 self.device.borrow_mut().counts.add(Fault::Broken);
                 resume_unwind(Box::new(Deliberate));
             }
