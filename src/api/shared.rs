@@ -108,7 +108,9 @@ impl Shared {
         let slabs =
             self.table_ring.add(region, self.settings.command_size).map_err(|e| self.explain_pin(&e, len))?;
         let id = region.id;
-        match self.tell_lanes(ANSWER, |acks| Control::AddBuffers { id, slabs, acks }) {
+        // A lane that registers for itself faults in and pins every page: that takes as long as there is memory.
+        let within = ANSWER + Duration::from_secs(4 * (len >> 30) + 4);
+        match self.tell_lanes(within, |acks| Control::AddBuffers { id, slabs, acks }) {
             Some(Ok(())) => Ok(slabs),
             other => {
                 // What one lane refused, no lane keeps: the path would depend on the lane.
@@ -143,7 +145,7 @@ impl Shared {
     fn explain_pin(&self, error: &std::io::Error, len: u64) -> String {
         let (need, clones) = (self.memlock_for(len), self.table_ring.clones());
         let each =
-            if clones { "" } else { " (each lane registers for itself: this kernel does not clone buffers)" };
+            if clones { "" } else { " (each lane registers for itself: clones are off, or this kernel has none)" };
         let limit =
             nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_MEMLOCK).map_or(0, |l| l.0);
         match error.raw_os_error() {
@@ -170,7 +172,9 @@ impl Releaser for Shared {
             Some(Ok(slabs)) => self.unpin(region.id, slabs, within),
             _ => true,
         };
-        if released {
+        // A handle may be dropped under raw transfers, also under abandoned ones. They count against the region's
+        // number until they end, so it goes to no other region: it, and memory of ours, is kept.
+        if released && region.raw_in_flight().load(Ordering::SeqCst) == 0 {
             self.core.regions.remove(region.id);
         }
         released

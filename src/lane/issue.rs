@@ -58,17 +58,19 @@ impl<Q: Queue> Lane<Q> {
         }
     }
 
-    /// Claims the next unit of the best share of a class. `None`: that share has none left, and is dropped.
+    /// Claims the next unit of the best share of a class, and drops shares that have none left: they cost it no turn.
     fn begin(&mut self, class: usize) -> Option<u16> {
         let now = self.now;
-        let share = self.schedule.front(class)?;
-        let handle = share.handle;
-        if share.deadline <= now {
-            self.core.stop(handle, Stop::TimedOut);
-        }
-        let Some(claim) = self.core.table.claim(handle) else {
-            self.schedule.drop_front(class);
-            return None;
+        let claim = loop {
+            let share = self.schedule.front(class)?;
+            let handle = share.handle;
+            if share.deadline <= now {
+                self.core.stop(handle, Stop::TimedOut);
+            }
+            match self.core.table.claim(handle) {
+                Some(claim) => break claim,
+                None => self.schedule.drop_front(class),
+            }
         };
         if claim.unit == 0 {
             self.core.table.mark_started(&claim, now);

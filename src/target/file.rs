@@ -199,3 +199,23 @@ impl TargetInner {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// FACTS §6.4: what a device answered was handed up as an errno, or an errno taken for a length.
+    #[test]
+    fn results_are_lengths_or_errnos() {
+        let target = super::super::open_null(1 << 20, 0, 128 << 10).unwrap();
+        for bytes in [0, 1, 4096, i32::MAX] {
+            assert_eq!(target.decode(bytes), Decoded::Moved(bytes as u32));
+        }
+        for errno in [libc::EAGAIN, libc::EINTR] {
+            assert_eq!(target.decode(-errno), Decoded::Again);
+        }
+        for errno in [libc::EPERM, libc::EIO, libc::ENOSPC, libc::EFAULT, libc::ECANCELED, 4095] {
+            assert_eq!(target.decode(-errno), Decoded::Failed(errno));
+        }
+    }
+}

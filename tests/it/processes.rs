@@ -101,7 +101,7 @@ fn lanes_run_on_all_cpus_of_their_node_and_not_on_the_first_alone() {
     }
     child("processes::lanes_run_on_all_cpus_of_their_node_and_not_on_the_first_alone", &[]).run(|| {
         let engine = build(Engine::builder().lanes(3));
-        let found = lane_cpus();
+        let mut found = lane_cpus();
         assert_eq!(found.len(), 3, "three lanes: {found:?}");
         let mine = cpus_of(0);
         let nodes = std::fs::read_dir("/sys/devices/system/node").map_or(1, |folder| {
@@ -111,8 +111,8 @@ fn lanes_run_on_all_cpus_of_their_node_and_not_on_the_first_alone() {
         let widest = found.iter().map(|list| count(list)).max().unwrap();
         assert!(widest >= mine.len() / nodes, "a mask of a node's CPUs: {found:?} of {mine:?}");
         let mut reported: Vec<_> = engine.stats().lanes.into_iter().map(|lane| lane.cpus).collect();
-        let mut found = found;
-        (reported.sort(), found.sort());
+        reported.sort();
+        found.sort();
         assert_eq!(reported, found, "the statistics say where lanes run");
     });
 }

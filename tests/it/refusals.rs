@@ -35,7 +35,7 @@ fn memlock_of_64_kib_leaves_regions_unregistered_and_says_so() {
         .run(|| {
             let files: Vec<_> =
                 folders().into_iter().map(|f| (f.file("data", 8 * MIB as u64, SEED), f)).collect();
-            let alone = become_nobody();
+            let alone = become_nobody(files.iter().map(|(_, folder)| folder));
             limit(Resource::RLIMIT_MEMLOCK, 64 << 10);
             let refused = register_by_hand(&Pages::new(8 * MIB)).map_err(|e| e.raw_os_error());
             assert_eq!(refused, Err(Some(libc::ENOMEM)), "the limit holds in this process");
@@ -51,6 +51,7 @@ fn memlock_of_64_kib_leaves_regions_unregistered_and_says_so() {
                 assert!(!region.is_registered());
                 let note = region.registration_note().expect("it says why").to_string();
                 let need = if engine.stats().clone_buffers { 8 * MIB } else { 16 * MIB };
+                assert_eq!(note.contains("each lane"), !engine.stats().clone_buffers, "{note}");
                 for word in
                     ["memlock", &need.to_string(), &(64 << 10).to_string(), "ulimit -l", "CAP_IPC_LOCK"]
                 {
@@ -255,7 +256,7 @@ fn no_thread_left_is_an_error_with_a_remedy() {
     child("refusals::no_thread_left_is_an_error_with_a_remedy", &[]).keep_capabilities().run(|| {
         let Some(folder) = folders().into_iter().find(|f| f.name == "tmpfs") else { return };
         let path = folder.file("data", 4 * MIB as u64, SEED);
-        become_nobody();
+        become_nobody([&folder]);
         let engine = build(Engine::builder().lanes(2));
         let target = engine.open(&path, OpenOptions::read()).unwrap();
         let going = Background::start(&engine, &target, MIB, SEED);

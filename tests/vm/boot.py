@@ -7,6 +7,7 @@ import pathlib
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -45,6 +46,7 @@ DRIVE = {
 
 def main():
     options = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # By way of every "finally".
     base = pathlib.Path(options.dir).resolve()
     if options.command:
         sys.exit(Boot(base, options, options.kernel[0]).run(options.command))
@@ -54,10 +56,11 @@ def main():
         started = time.monotonic()
         print(f"\n=== tests in the machine, kernel {kernel}", flush=True)
         log = []
-        status = Boot(base, options, kernel).run([test_binary(options.cargo), *options.filter], log)
+        status = Boot(base, options, kernel).run([test_binary(options.cargo), *(options.filter or ["vm::"])], log)
         text = b"".join(log).decode(errors="replace")
+        # The last one: a failed test that runs a copy of the program shows the copy's.
         results = re.findall(r"^test result: \w+\. (\d+) passed; (\d+) failed", text, re.MULTILINE)
-        good, bad = (sum(int(r[i]) for r in results) for i in (0, 1))
+        good, bad = map(int, results[-1]) if results else (0, 0)
         # A machine that did not boot, a crash in the middle, a filter that matches nothing: no test failed, yet this did.
         if (status != 0 or good == 0) and bad == 0:
             print(f"vm: kernel {kernel}: exit status {status}, {good} tests passed: counted as a failure")
@@ -74,7 +77,7 @@ def arguments():
     parser.add_argument("--cargo", help=argparse.SUPPRESS)
     parser.add_argument("--kernel", action="append", choices=["newest", "6.1"], help="default: both; newest for a command")
     parser.add_argument("--cmdline", action="append", default=[], help="more of the kernel's command line")
-    parser.add_argument("--timeout", type=int, default=480, help="seconds for the command in the guest")
+    parser.add_argument("--timeout", type=int, default=420, help="seconds for the command in the guest")
     parser.add_argument("--cpus", type=int, default=2)
     parser.add_argument("--memory", type=int, default=2048, help="MiB, half of it on each of two NUMA nodes")
     parser.add_argument("--drives", type=int, default=2, help="plain drives: d0, d1, ...")
@@ -105,8 +108,7 @@ def arguments():
 
 def test_binary(messages):
     """The path of the integration program, from what cargo said of its build."""
-    for line in open(messages, encoding="utf-8"):
-        message = json.loads(line)
+    for message in map(json.loads, pathlib.Path(messages).read_text(encoding="utf-8").splitlines()):
         if message.get("executable") and message["target"]["name"] == "it" and message["profile"]["test"]:
             return message["executable"]
     sys.exit("vm: cargo built no integration program")
@@ -138,7 +140,11 @@ class Boot:
         # Short, since a UNIX socket's path may have 107 bytes, and not in `base`, which may lie deep.
         self.sockets = pathlib.Path(tempfile.mkdtemp(prefix="fullbore-vm-"))
         # In `base`: 9p shows it to the guest under the same path, and images take room.
-        self.here = pathlib.Path(tempfile.mkdtemp(prefix="boot-", dir=self.base))
+        # Named after us, so that what a killed one left behind can be told from what is in use.
+        for left in self.base.glob("boot-*"):
+            if not os.path.exists(f"/proc/{left.name.split('-')[1]}"):
+                shutil.rmtree(left, ignore_errors=True)
+        self.here = pathlib.Path(tempfile.mkdtemp(prefix=f"boot-{os.getpid()}-", dir=self.base))
         try:
             return self.boot(command, log if log is not None else [])
         finally:
@@ -211,7 +217,8 @@ class Boot:
 
     def guest_file(self, command):
         """What the guest sources: what to expect, the environment, the command."""
-        names = {name: value for name, value in os.environ.items() if re.match(r"(FULLBORE|RUST)_", name)}
+        # Tests share the drives and time them.
+        names = {"RUST_TEST_THREADS": "1"} | {name: value for name, value in os.environ.items() if re.match(r"(FULLBORE|RUST)_", name)}
         names |= dict(pair.split("=", 1) for pair in self.options.env)
         names |= {"FULLBORE_VM": self.kernel, "FULLBORE_VM_OUT": str(self.out), "PATH": os.environ["PATH"],
                   "HOME": os.environ.get("HOME", "/root")}

@@ -2,7 +2,7 @@
 
 use super::ride::{Ride, Route, State};
 use super::world::{MOST, World};
-use crate::queue::sim::trace_of;
+use crate::queue::sim::{Fault, Port, trace_of};
 use crate::target::{Op, Request};
 use std::sync::atomic::Ordering;
 
@@ -183,6 +183,12 @@ impl World {
         if self.leaked() {
             return;
         }
+        let device = self.device.borrow();
+        let (sent, unread) =
+            (device.counts.get(Fault::Stale), device.ports.iter().map(Port::stale).sum::<u64>());
+        let counted: u64 = self.inboxes.iter().map(|inbox| inbox.counters.stale.get()).sum();
+        assert_eq!(counted, sent - unread, "stale answers");
+        drop(device);
         assert_eq!(self.core.table.taken(), 0, "an entry is lost");
         assert_eq!(self.core.quarantined.load(Ordering::SeqCst), 0, "bytes stay quarantined");
         for kind in 0..3 {

@@ -7,6 +7,7 @@
 mod check;
 mod client;
 mod completion;
+mod fairness;
 mod memory;
 mod mutations;
 mod plan;

@@ -208,6 +208,17 @@ impl World {
         !self.inboxes[lane].alive.load(Ordering::SeqCst)
     }
 
+    /// Goes on with a lane, and with time when it sleeps, looking at nothing.
+    pub fn go(&self, lane: usize) {
+        let Some(mut turn) = self.lanes.borrow_mut()[lane].take() else { return };
+        if turn.asleep.is_some() && !self.device.borrow().ports[lane].wakes(self.now()) {
+            self.advance(1_000);
+        } else {
+            assert_eq!(self.half(lane, &mut turn), Ok(true));
+        }
+        self.lanes.borrow_mut()[lane] = Some(turn);
+    }
+
     /// Goes one half of a turn on with a lane. False: it sleeps, has ended, or is in the midst of a step.
     pub fn step(&self, lane: usize) -> bool {
         let Some(mut turn) = self.lanes.borrow_mut()[lane].take() else { return false };

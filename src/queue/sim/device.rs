@@ -103,6 +103,11 @@ impl Port {
         due.min(self.asleep.unwrap_or(u64::MAX))
     }
 
+    /// Stale answers that were not reaped.
+    pub fn stale(&self) -> u64 {
+        self.answers.iter().filter(|(_, real)| !real).count() as u64
+    }
+
     pub fn reap(&mut self, answers: &mut Vec<Answer>) {
         self.bell = false;
         self.unreaped -= self.answers.iter().filter(|(_, real)| *real).count();

@@ -2,7 +2,8 @@
 
 use crate::support::load::lease_of;
 use crate::support::{
-    Folder, Loop, build, check, child, fill, first_mismatch, folders, poison, root, untouched, uring, within,
+    Folder, Loop, build, check, child, does, fill, first_mismatch, folders, poison, private_mounts, root,
+    untouched, uring, within,
 };
 use fullbore::{Client, Completion, Engine, Error, ErrorKind, OpenOptions, Region, Target, Transfer};
 use std::fs::File;
@@ -14,6 +15,8 @@ const SEED: u64 = 0xe0f;
 const MIB: usize = 1 << 20;
 /// A command, as the engine cuts them by default.
 const COMMAND: usize = 128 * 1024;
+/// Bytes of a sparse file that is larger than the file system it is on.
+const SPARSE: usize = 24 * MIB;
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// Reads `len` bytes at 0 into poisoned memory.
@@ -108,28 +111,6 @@ fn a_file_cut_short_during_reads_hangs_nobody() {
     }
 }
 
-/// Mounts a file system of `size` bytes that nobody else sees and that ends with this process.
-fn small_tmpfs(at: &Path, size: usize) -> Result<(), String> {
-    let failed = |what: &str| Err(format!("{what}: {}", std::io::Error::last_os_error()));
-    let path = std::ffi::CString::new(at.to_str().unwrap()).unwrap();
-    let options = std::ffi::CString::new(format!("size={size}")).unwrap();
-    let none = std::ptr::null();
-    // SAFETY: strings live across the calls. A mount namespace of this thread's own, with nothing carried outside.
-    unsafe {
-        if libc::unshare(libc::CLONE_NEWNS) != 0 {
-            return failed("unshare");
-        }
-        if libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_PRIVATE, none.cast()) != 0 {
-            return failed("mount --make-rprivate");
-        }
-        let (kind, data) = (c"tmpfs".as_ptr(), options.as_ptr().cast());
-        if libc::mount(kind, path.as_ptr(), kind, 0, data) != 0 {
-            return failed("mount tmpfs");
-        }
-    }
-    Ok(())
-}
-
 /// FACTS §6.11 and invariant I12: a failed store stayed visible, and later loads returned garbage.
 #[test]
 fn a_full_disk_is_an_error_and_only_what_was_written_is_reported() {
@@ -142,49 +123,87 @@ fn a_full_disk_is_an_error_and_only_what_was_written_is_reported() {
     let test = "stalls::ends::a_full_disk_is_an_error_and_only_what_was_written_is_reported";
     child(test, &[]).keep_capabilities().run(|| {
         let Some(folder) = folders().pop() else { return };
-        if let Err(why) = small_tmpfs(&folder.path, 4 * MIB) {
-            return eprintln!("skipped: {why}");
+        private_mounts();
+        let at = |name: &str| {
+            let path = folder.path.join(name);
+            std::fs::create_dir(&path).map(|()| path).expect("a folder in a folder of ours")
+        };
+        let (tmpfs, ext4, image) = (at("tmpfs"), at("ext4"), folder.path.join("image"));
+        File::create(&image).unwrap().set_len(16 * MIB as u64).unwrap();
+        let [tmpfs_at, ext4_at, image] = [&tmpfs, &ext4, &image].map(|path| path.to_str().unwrap());
+        if let Some(_mounted) = Mounted::at(&["-t", "tmpfs", "-o", "size=4m", "none", tmpfs_at]) {
+            fill_up(&tmpfs);
         }
-        let path = folder.path.join("sparse");
-        File::create(&path).unwrap().set_len(16 * MIB as u64).unwrap();
-        let engine = build(Engine::builder().lanes(2));
-        let too_large = engine.open(folder.path.join("new"), OpenOptions::write().create(64 * MIB as u64));
-        assert_full(&too_large.expect_err("64 MiB do not fit"));
-        std::fs::remove_file(folder.path.join("new")).unwrap();
-
-        let target = engine.open(&path, OpenOptions::write()).expect("a sparse file opens");
-        let (client, region) = (engine.client().unwrap(), engine.alloc_host(16 * MIB).unwrap());
-        let mut transfer = Transfer::write(&target).durable();
-        for index in 0..16 {
-            let mut lease = region.lease(index * MIB..(index + 1) * MIB).unwrap();
-            fill(&mut lease, (index * MIB) as u64, SEED);
-            transfer.push((index * MIB) as u64, lease);
+        if !does("mkfs.ext4", &["-q", "-F", image]) {
+            return eprintln!("skipped: no mkfs.ext4");
         }
-        let done = within(LIMIT, "a write", || client.submit(transfer).unwrap().wait().unwrap());
-        assert_full(&done.result.clone().expect_err("16 MiB do not fit into 4"));
-        let transfer = done.transfer.unwrap();
-        assert_eq!(done.bytes, transfer.extents().iter().map(|e| e.bytes()).sum::<u64>());
-        assert!(done.bytes <= 4 * MIB as u64, "no more than there is room for: {}", done.bytes);
-        let written = File::open(&path).unwrap();
-        for extent in transfer.extents() {
-            let (found, right) = right_commands(&written, extent.offset());
-            assert!(extent.bytes() <= right, "{} bytes reported, {right} are there", extent.bytes());
-            assert_eq!(extent.succeeded(), extent.error().is_none(), "each extent tells its own end");
-            if extent.succeeded() {
-                check(&found, extent.offset(), SEED, "an extent reported as written");
-            }
+        if let Some(_mounted) = Mounted::at(&["-o", "loop", image, ext4_at]) {
+            fill_up(&ext4);
         }
-
-        // Room again: the same transfer can be submitted again, part of it, and is whole.
-        drop(transfer);
-        let mut lease = region.lease(0..MIB).unwrap();
-        fill(&mut lease, 0, SEED + 1);
-        File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
-        target.set_size(MIB as u64).expect("there is room for 1 MiB");
-        let done = client.submit(Transfer::write(&target).extent(0, lease)).unwrap().wait().unwrap();
-        done.result.expect("there is room");
-        check(&right_commands(&written, 0).0, 0, SEED + 1, "written after the disk was full");
     });
+}
+
+/// A mount, taken away when dropped, so that the folder it is on can be removed.
+struct Mounted(String);
+
+impl Mounted {
+    /// The last argument says where. `None`, and printed: this machine cannot.
+    fn at(args: &[&str]) -> Option<Mounted> {
+        if !does("mount", args) {
+            eprintln!("skipped: mount {args:?}");
+            return None;
+        }
+        Some(Mounted(args.last()?.to_string()))
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        does("umount", &["-l", &self.0]);
+    }
+}
+
+/// Writes more than there is room for.
+fn fill_up(folder: &Path) {
+    let path = folder.join("sparse");
+    File::create(&path).unwrap().set_len(SPARSE as u64).unwrap();
+    let engine = build(Engine::builder().lanes(2));
+    let too_large = engine.open(folder.join("new"), OpenOptions::write().create(64 * MIB as u64));
+    assert_full(&too_large.expect_err("64 MiB do not fit"));
+    std::fs::remove_file(folder.join("new")).unwrap();
+
+    let target = engine.open(&path, OpenOptions::write()).expect("a sparse file opens");
+    let (client, region) = (engine.client().unwrap(), engine.alloc_host(SPARSE).unwrap());
+    let mut transfer = Transfer::write(&target).durable();
+    for from in (0..SPARSE).step_by(MIB) {
+        let mut lease = region.lease(from..from + MIB).unwrap();
+        fill(&mut lease, from as u64, SEED);
+        transfer.push(from as u64, lease);
+    }
+    let done = within(LIMIT, "a write", || client.submit(transfer).unwrap().wait().unwrap());
+    assert_full(&done.result.clone().expect_err("24 MiB do not fit"));
+    let transfer = done.transfer.unwrap();
+    assert_eq!(done.bytes, transfer.extents().iter().map(|e| e.bytes()).sum::<u64>());
+    assert!(done.bytes < 16 * MIB as u64, "no more than there is room for: {}", done.bytes);
+    let written = File::open(&path).unwrap();
+    for extent in transfer.extents() {
+        let (found, right) = right_commands(&written, extent.offset());
+        assert!(extent.bytes() <= right, "{} bytes reported, {right} are there", extent.bytes());
+        assert_eq!(extent.succeeded(), extent.error().is_none(), "each extent tells its own end");
+        if extent.succeeded() {
+            check(&found, extent.offset(), SEED, "an extent reported as written");
+        }
+    }
+
+    // Room again: a transfer to the same target succeeds.
+    drop(transfer);
+    let mut lease = region.lease(0..MIB).unwrap();
+    fill(&mut lease, 0, SEED + 1);
+    File::options().write(true).open(&path).unwrap().set_len(0).unwrap();
+    target.set_size(MIB as u64).expect("there is room for 1 MiB");
+    let done = client.submit(Transfer::write(&target).extent(0, lease)).unwrap().wait().unwrap();
+    done.result.expect("there is room");
+    check(&right_commands(&written, 0).0, 0, SEED + 1, "written after the disk was full");
 }
 
 #[track_caller]

@@ -272,7 +272,7 @@ fn memory_of_the_engine_stays_mapped_until_late_results_are_in() {
             Err(why) => return eprintln!("skipped: {why}"),
         };
         // So that the region is not registered, and its pages are not there.
-        become_nobody();
+        become_nobody([&folder]);
         limit(Resource::RLIMIT_MEMLOCK, 64 << 10);
         let engine = build(Engine::builder().lanes(2).deadline(Some(SECOND / 2)).grace(SECOND / 2));
         let target = engine.open(&path, OpenOptions::read()).unwrap();
@@ -300,6 +300,27 @@ fn memory_of_the_engine_stays_mapped_until_late_results_are_in() {
         second.release(SECOND).expect("the late result concerned another region");
         drop(engine);
         assert_eq!(threads("fullbore-"), [""; 0]);
+    });
+}
+
+/// The handle of a region under an abandoned raw transfer may be dropped. Its number must not go to another region
+/// before the late result is in: that one would answer for it.
+#[test]
+fn a_region_dropped_under_an_abandoned_transfer_harms_no_other() {
+    let test = "stalls::stuck::a_region_dropped_under_an_abandoned_transfer_harms_no_other";
+    on_each(test, SECOND / 2, SECOND / 2, |mut rig| {
+        if rig.folder.name != "tmpfs" {
+            return; // a lane that is stuck itself would not answer to the new region
+        }
+        rig.get_stuck();
+        let done = rig.done(8 * SECOND);
+        assert_eq!(done[0].result.as_ref().unwrap_err().kind(), ErrorKind::Abandoned);
+        drop(rig.region.take());
+        let next = rig.engine.alloc_host(MIB).unwrap();
+        rig.serve();
+        assert!(eventually(5 * SECOND, || rig.engine.stats().quarantined_bytes == 0), "absorbed");
+        next.release(SECOND).expect("it had no part in this");
+        check(rig.pages.bytes(), 0, SEED, "the late result");
     });
 }
 

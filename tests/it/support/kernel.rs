@@ -1,5 +1,6 @@
 //! What the kernel is asked to do for a test: memory that blocks, forbidden system calls, limits, counts.
 
+use super::Folder;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
@@ -183,11 +184,15 @@ pub fn limit(resource: Resource, value: u64) {
 
 /// Makes this process a user that nobody else is, if it may: the kernel counts locked pages and threads by user, and
 /// other tests are running. No capability is left. Call it in a child only. False: this process may not.
-pub fn become_nobody() -> bool {
+/// The folders, too, are that user's from then on, so that it can remove them.
+pub fn become_nobody<'a>(folders: impl IntoIterator<Item = &'a Folder>) -> bool {
     if super::effective_capabilities() == 0 {
         return false;
     }
     let id = 1_000_000 + std::process::id();
+    for folder in folders {
+        std::os::unix::fs::chown(&folder.path, Some(id), Some(id)).expect("root may give folders away");
+    }
     // SAFETY: numbers only. The C library changes all threads.
     let rc = unsafe { libc::setresgid(id, id, id) | libc::setresuid(id, id, id) };
     assert_eq!(rc, 0, "root may be anybody: {}", std::io::Error::last_os_error());
