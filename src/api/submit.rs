@@ -53,9 +53,7 @@ impl Shared {
                 }
                 target.check_range(transfer.op, extent.offset(), extent.len())?;
                 match transfer.require {
-                    Some(path) => {
-                        self.check_path(path, target, region, extent)
-                    }
+                    Some(path) => self.check_path(path, target, region, extent),
                     None => Ok(()),
                 }
             };

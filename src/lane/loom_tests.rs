@@ -287,8 +287,10 @@ impl House {
         Arc::new(House { bell, writes, share: off(), message: off() })
     }
 
+    /// As crossbeam's queues do, it looks before it takes, and may see what was there a while ago.
     fn hear(&self) -> u32 {
-        self.share.swap(false, Ordering::AcqRel) as u32 + self.message.swap(false, Ordering::AcqRel) as u32
+        let take = |flag: &AtomicBool| flag.load(Ordering::Relaxed) && flag.swap(false, Ordering::AcqRel);
+        take(&self.share) as u32 + take(&self.message) as u32
     }
 
     /// The lane's loop around its sleep. A queue that polls the descriptor is woken by a *new* write, and may reap the

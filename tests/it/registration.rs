@@ -67,20 +67,19 @@ fn the_same_address_registered_again_means_the_new_pages() {
     for rig in [true, false].into_iter().flat_map(|clones| rigs(clones, 8 * MIB)) {
         let going = Background::start(&rig.engine, &rig.target, 4 * MIB, SEED);
         assert!(going.goes_on(1));
-        let addr = Pages::new(2 * MIB).addr(); // free again at once
+        let mut pages = Pages::new(2 * MIB);
         for round in 0..10u64 {
-            let mut pages = Pages::at(addr, 2 * MIB);
+            pages.renew();
             poison(pages.bytes_mut());
             let region = register(&rig.engine, &pages);
             if !registered(&region) {
-                return;
+                return going.stop();
             }
             assert_loads(&rig, &pages, round, "uring fixed");
             region.release(SOON).expect("nothing of it is in flight");
 
             // Released and mapped anew: no ring and no list of regions may know the old pages still.
-            drop(pages);
-            let mut pages = Pages::at(addr, 2 * MIB);
+            pages.renew();
             poison(pages.bytes_mut());
             assert_loads(&rig, &pages, round + 1, "uring");
         }

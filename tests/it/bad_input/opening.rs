@@ -101,6 +101,10 @@ fn the_page_cache_is_used_only_when_asked_for() {
             assert!(done.paths.to_string().ends_with("buffered"), "{}", done.paths);
             let lease = done.transfer.unwrap().into_extents().remove(0).into_mem().into_host().unwrap();
             support::check(&lease, 1001, 8, "through the page cache");
+            drop(target);
+            // The descriptor goes when the last lane has let go of it; then the folder can be removed.
+            let unmounted = || support::does("umount", &["-q", place.to_str().unwrap()]);
+            assert!(support::eventually(Duration::from_secs(5), unmounted), "{} stays busy", place.display());
         }
     });
 }

@@ -57,7 +57,6 @@ fn the_oracle_knows_head_middle_and_tail() {
     assert_eq!(names(100, 4000, 100), ["uring scratch"]);
 }
 
-#[cfg(test)]
 fn any() -> Geometry {
     Geometry {
         block: 1,

@@ -146,12 +146,7 @@ fn a_raw_transfer_outlives_its_client() {
         }
         assert!(busy > 0, "it was in flight when the client went");
         assert_eq!((list[0].outcome.bytes, list[0].outcome.errno), (OBJECT as u64, 0));
-        check(
-            unsafe { std::slice::from_raw_parts(pages.ptr().as_ptr(), OBJECT) },
-            0,
-            SEED,
-            "without a client",
-        );
+        check(pages.bytes(), 0, SEED, "without a client");
         assert!(eventually(LIMIT, || engine.stats().active == 0), "its entry came back");
     });
 }

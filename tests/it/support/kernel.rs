@@ -22,22 +22,18 @@ const READ_WRITE: ProtFlags = ProtFlags::PROT_READ.union(ProtFlags::PROT_WRITE);
 
 impl Pages {
     pub fn new(len: usize) -> Pages {
-        Pages::map(None, len)
-    }
-
-    /// New pages at the address of pages that were just unmapped.
-    pub fn at(addr: usize, len: usize) -> Pages {
-        let pages = Pages::map(NonZeroUsize::new(addr), len);
-        assert_eq!(pages.ptr.as_ptr() as usize, addr, "the address is free");
-        pages
-    }
-
-    fn map(addr: Option<NonZeroUsize>, len: usize) -> Pages {
-        let place = if addr.is_some() { MapFlags::MAP_FIXED_NOREPLACE } else { MapFlags::empty() };
-        let flags = MapFlags::MAP_PRIVATE | place;
-        // SAFETY: new anonymous memory; MAP_FIXED_NOREPLACE replaces nothing.
-        let ptr = unsafe { mmap_anonymous(addr, NonZeroUsize::new(len).unwrap(), READ_WRITE, flags) };
+        let flags = MapFlags::MAP_PRIVATE;
+        // SAFETY: new anonymous memory at an address of the kernel's choice touches nothing of ours.
+        let ptr = unsafe { mmap_anonymous(None, NonZeroUsize::new(len).unwrap(), READ_WRITE, flags) };
         Pages { ptr: ptr.expect("memory for a test").cast(), len }
+    }
+
+    /// Unmaps the pages, and maps new ones at the same address; nobody gets in between.
+    pub fn renew(&mut self) {
+        let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_FIXED;
+        let (addr, len) = (NonZeroUsize::new(self.addr()), NonZeroUsize::new(self.len).unwrap());
+        // SAFETY: replaces our own mapping; no transfer is under way over it, and `&mut self` has no borrower.
+        unsafe { mmap_anonymous(addr, len, READ_WRITE, flags) }.expect("memory for a test");
     }
 
     /// `len` bytes of address space over the same `file`, again and again: much to register, little to hold.
