@@ -46,9 +46,7 @@ mod topology;
 
 pub use api::{Client, Engine, EngineBuilder, LaneStats, Rejected, Stats, Target, Ticket, TransferId};
 pub use error::{Error, ErrorKind};
-pub use lane::{
-    Completion, Extent, LatencyHistogram, Path, PathReport, PathSet, Priority, Times, Transfer,
-};
+pub use lane::{Completion, Extent, LatencyHistogram, Path, PathReport, PathSet, Priority, Times, Transfer};
 pub use memory::{AllocOptions, HostLease, Mem, RawExtent, RawOutcome, Region, RegionRange, ReleaseError};
 pub use plan::Geometry;
-pub use target::{OpenOptions, Op};
+pub use target::{Op, OpenOptions};

@@ -8,8 +8,7 @@ use crate::error::{Error, ErrorKind};
 use crate::lane::{Completion, Handle, Mailbox, Stop, Transfer};
 use crate::memory::{RawExtent, Snapshot};
 use crate::target::Op;
-use std::cell::RefCell;
-use std::marker::PhantomData;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,7 +25,8 @@ pub struct Client {
     mailbox: Arc<Mailbox>,
     /// Regions as this client last saw them, with the version.
     regions: RefCell<(u64, Arc<Snapshot>)>,
-    not_sync: PhantomData<std::cell::Cell<()>>,
+    /// Tagged and raw transfers whose completions were not fetched. (It also keeps the client from being shared.)
+    under_way: Cell<usize>,
 }
 
 impl std::fmt::Debug for Client {
@@ -42,7 +42,7 @@ impl Engine {
         shared.check()?;
         let mailbox = Arc::new(Mailbox::new(shared.core.table.len()));
         let regions = RefCell::new((0, Arc::new(Snapshot::default())));
-        Ok(Client { shared, mailbox, regions, not_sync: PhantomData })
+        Ok(Client { shared, mailbox, regions, under_way: Cell::new(0) })
     }
 }
 
@@ -57,7 +57,9 @@ impl Client {
     /// Submits a transfer; its completion comes through [`Client::poll`] or [`Client::wait`], with `tag`.
     #[allow(clippy::result_large_err)] // the transfer comes back by value, on purpose
     pub fn submit_tagged(&self, transfer: Transfer, tag: u64) -> Result<TransferId, Rejected> {
-        self.shared.accept(transfer, Some(self.mailbox.clone()), tag).map(TransferId)
+        let handle = self.shared.accept(transfer, Some(self.mailbox.clone()), tag)?;
+        self.under_way.set(self.under_way.get() + 1);
+        Ok(TransferId(handle))
     }
 
     /// Submits a list of (offset, pointer, length) as it is; outcomes are written in place, and the completion comes
@@ -83,7 +85,9 @@ impl Client {
         }
         let to = (self.mailbox.clone(), tag);
         // SAFETY: passed on to the caller.
-        unsafe { self.shared.accept_raw(&target.inner, op, extents, &regions.1, to) }.map(TransferId)
+        let handle = unsafe { self.shared.accept_raw(&target.inner, op, extents, &regions.1, to) }?;
+        self.under_way.set(self.under_way.get() + 1);
+        Ok(TransferId(handle))
     }
 
     /// Makes everything durable that was written to `target` and completed before.
@@ -98,14 +102,14 @@ impl Client {
         while let Some(handle) = self.mailbox.take() {
             out.extend(self.shared.core.consume(handle));
         }
-        out.len() - before
+        let got = out.len() - before;
+        self.under_way.set(self.under_way.get().saturating_sub(got));
+        got
     }
 
-    /// Waits until at least `min` completions are there or `timeout` is over (`None`: the transfers' own deadlines
-    /// end the wait), and appends what is there; answers how many.
-    ///
-    /// With fewer than `min` transfers under way and no timeout this would wait for ever: that is an error at once
-    /// when none of the engine's transfers is under way.
+    /// Waits until at least `min` completions are there or `timeout` is over, and appends what is there; answers how
+    /// many. With no timeout the transfers' own deadlines end the wait, and it waits for no more than are under way on
+    /// this client: with none it is an error.
     pub fn wait(
         &self,
         min: usize,
@@ -113,14 +117,15 @@ impl Client {
         timeout: Option<Duration>,
     ) -> Result<usize, Error> {
         let until = timeout.and_then(|t| Instant::now().checked_add(t));
+        let under_way = self.under_way.get();
+        if timeout.is_none() && under_way == 0 && min > 0 {
+            let message = "no transfer is under way on this client; submit_tagged first, or give a timeout";
+            return Err(Error::new(ErrorKind::InvalidInput, message));
+        }
+        let min = if timeout.is_none() { min.min(under_way) } else { min };
         let mut got = self.poll(out);
         while got < min {
             self.shared.check_fork()?;
-            if timeout.is_none() && self.shared.core.table.taken() == 0 && self.mailbox.len() == 0 {
-                let message =
-                    "no transfer is under way, so none can complete; submit first, or give a timeout";
-                return Err(Error::new(ErrorKind::InvalidInput, message));
-            }
             let ended = park(until, |waker| self.mailbox.wait(waker, min - got));
             got += self.poll(out);
             if ended {

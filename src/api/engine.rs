@@ -26,7 +26,7 @@ pub struct EngineBuilder {
     lane_depth: u32,
     lanes: Option<usize>,
     max_transfers: usize,
-    unit_size: u64,
+    unit_size: Option<u64>,
     deadline: Option<Duration>,
     grace: Duration,
     clone_buffers: bool,
@@ -46,7 +46,7 @@ impl EngineBuilder {
         self
     }
 
-    /// How many lanes, each a thread and a ring (1 to 64).
+    /// How many lanes, each a thread and a ring (1 to 64). They run on the CPUs that the calling thread may use.
     ///
     /// Default: the CPUs at hand, at most 8. Each lane adds a ring to the file's contention; on files more of them
     /// than CPUs only compete with their own kernel workers.
@@ -61,9 +61,9 @@ impl EngineBuilder {
         self
     }
 
-    /// Bytes that a lane claims at once (default 1 MiB; at least the command size).
+    /// Bytes that a lane claims at once (default 1 MiB, or a larger command size; at least the command size).
     pub fn unit_size(mut self, bytes: u64) -> Self {
-        self.unit_size = bytes;
+        self.unit_size = Some(bytes);
         self
     }
 
@@ -91,6 +91,10 @@ impl EngineBuilder {
         self
     }
 
+    fn unit(&self) -> u64 {
+        self.unit_size.unwrap_or((self.command_size as u64).max(1 << 20))
+    }
+
     fn check(&self) -> Result<(), Error> {
         let bad = |message: &'static str| Err(Error::new(ErrorKind::InvalidInput, message));
         if !(4096..=16 << 20).contains(&self.command_size) || !self.command_size.is_multiple_of(4096) {
@@ -105,10 +109,12 @@ impl EngineBuilder {
         if !(1..=65_536).contains(&self.max_transfers) {
             return bad("max_transfers must be 1 to 65 536");
         }
-        if !(self.command_size as u64..=1 << 30).contains(&self.unit_size)
-            || !self.unit_size.is_multiple_of(4096)
-        {
+        let unit_size = self.unit();
+        if !(self.command_size as u64..=1 << 30).contains(&unit_size) || !unit_size.is_multiple_of(4096) {
             return bad("unit_size must be whole pages of 4096 bytes, from the command size to 1 GiB");
+        }
+        if self.grace > Duration::from_secs(3600) {
+            return bad("grace must be at most an hour");
         }
         Ok(())
     }
@@ -150,7 +156,7 @@ impl EngineBuilder {
         }
         let settings = Settings {
             command_size: self.command_size,
-            unit_size: self.unit_size,
+            unit_size: self.unit(),
             deadline: self.deadline,
             grace: self.grace,
             null: self.null,
@@ -192,7 +198,7 @@ impl Engine {
             lane_depth: 32,
             lanes: None,
             max_transfers: 1024,
-            unit_size: 1 << 20,
+            unit_size: None,
             deadline: Some(Duration::from_secs(30)),
             grace: Duration::from_secs(5),
             clone_buffers: true,

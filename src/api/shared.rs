@@ -114,7 +114,9 @@ impl Shared {
             Some(Ok(())) => Ok(slabs),
             other => {
                 // What one lane refused, no lane keeps: the path would depend on the lane.
-                self.unpin(id, &slabs, ANSWER);
+                if !self.unpin(id, &slabs, ANSWER) {
+                    let _ = region.unanswered.set(slabs);
+                }
                 let errno = other.and_then(Result::err).unwrap_or(libc::ETIMEDOUT);
                 Err(self.explain_pin(&std::io::Error::from_raw_os_error(errno), len))
             }
@@ -144,8 +146,11 @@ impl Shared {
 
     fn explain_pin(&self, error: &std::io::Error, len: u64) -> String {
         let (need, clones) = (self.memlock_for(len), self.table_ring.clones());
-        let each =
-            if clones { "" } else { " (each lane registers for itself: clones are off, or this kernel has none)" };
+        let each = if clones {
+            ""
+        } else {
+            " (each lane registers for itself: clones are off, or this kernel has none)"
+        };
         let limit =
             nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_MEMLOCK).map_or(0, |l| l.0);
         match error.raw_os_error() {
@@ -170,12 +175,14 @@ impl Releaser for Shared {
         }
         let released = match region.registration.get() {
             Some(Ok(slabs)) => self.unpin(region.id, slabs, within),
-            _ => true,
+            // A lane that did not answer may still come to register it, and then lets go of it.
+            _ => region.unanswered.get().is_none_or(|slabs| self.unpin(region.id, slabs, within)),
         };
         // A handle may be dropped under raw transfers, also under abandoned ones. They count against the region's
-        // number until they end, so it goes to no other region: it, and memory of ours, is kept.
-        if released && region.raw_in_flight().load(Ordering::SeqCst) == 0 {
-            self.core.regions.remove(region.id);
+        // number until they end, so it goes to no other region until then: the watchdog sweeps.
+        if released {
+            region.dropped.store(true, Ordering::SeqCst);
+            self.core.regions.sweep();
         }
         released
     }

@@ -156,13 +156,18 @@ impl Shared {
             return Err(Error::new(ErrorKind::InvalidInput, message).on(&target.name));
         }
         for (index, extent) in extents.iter().enumerate() {
-            check_raw(target, op, extent).map_err(|e| e.extent(index as u32))?;
+            check_raw(target, op, extent, snapshot).map_err(|e| e.extent(index as u32))?;
         }
         // SAFETY: passed on to the caller.
         let mut list = unsafe { RawList::new(extents) };
         for index in 0..list.count() {
             let (window, len) = (list.window(index), list.range(index).1);
-            list.prepare(index, self.hold(snapshot, window.addr(), len));
+            // `check_raw` has seen that the extent lies in one region whole, or in none.
+            let region = snapshot.find(window.addr(), len).map_or(u32::MAX, |region| {
+                region.raw_in_flight().fetch_add(1, Ordering::SeqCst);
+                region.id
+            });
+            list.prepare(index, region);
         }
         let source = Source::Raw { list, target: target.clone() };
         let job = Job { op, source, trace_id: tag as u32, durable: false, mailbox: Some(mailbox) };
@@ -170,18 +175,6 @@ impl Shared {
             job.release_raw(&self.core.regions);
             busy()
         })
-    }
-
-    /// Counts a raw extent against the region it lies in; answers that region's number.
-    fn hold(&self, snapshot: &Snapshot, addr: u64, len: u64) -> u32 {
-        let Some(region) = snapshot.find(addr, len) else { return u32::MAX };
-        region.raw_in_flight().fetch_add(1, Ordering::SeqCst);
-        // Pairs with the fence in `Region::release`: either we see it closing, or it sees our count.
-        if region.closing.load(Ordering::SeqCst) {
-            region.raw_in_flight().fetch_sub(1, Ordering::SeqCst);
-            return u32::MAX;
-        }
-        region.id
     }
 
     /// Accepts a flush.
@@ -213,9 +206,11 @@ impl Shared {
         let nanos = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
         let deadline = within.map_or(u64::MAX, |d| submitted.saturating_add(nanos(d)));
         let block = job.target().geometry.block;
-        let units = units_of(&job, self.settings.unit_size);
+        // Units are cut on whole blocks, however large those are.
+        let unit_size = self.settings.unit_size.next_multiple_of(block as u64);
+        let units = units_of(&job, unit_size);
         let handle = self.core.table.activate(job, Admission { units, deadline, submitted, tag })?;
-        let cursor = UnitCursor::new(self.settings.unit_size, block);
+        let cursor = UnitCursor::new(unit_size, block);
         self.deal(Share { handle, class, deadline, cursor }, units as usize);
         if self.core.closing.load(Ordering::SeqCst) {
             self.core.stop(handle, Stop::Shutdown); // the engine's own sweep may have passed already
@@ -265,11 +260,18 @@ impl Shared {
 }
 
 /// Everything about a raw extent that can be checked.
-fn check_raw(target: &TargetInner, op: Op, extent: &RawExtent) -> Result<(), Error> {
+fn check_raw(target: &TargetInner, op: Op, extent: &RawExtent, regions: &Snapshot) -> Result<(), Error> {
     target.check_range(op, extent.offset, extent.len)?;
     let end = (extent.ptr as u64).checked_add(extent.len);
     if extent.ptr.is_null() || end.is_none_or(|end| end > isize::MAX as u64) {
         let message = "the extent's pointer is null, or wraps around the address space";
+        return Err(Error::new(ErrorKind::InvalidInput, message)
+            .on(&target.name)
+            .at(extent.offset, extent.len));
+    }
+    if regions.straddles(extent.ptr as u64, extent.len) {
+        let message =
+            "the memory lies partly in a region and partly outside; split the extent at the region's edge";
         return Err(Error::new(ErrorKind::InvalidInput, message)
             .on(&target.name)
             .at(extent.offset, extent.len));

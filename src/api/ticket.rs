@@ -1,7 +1,7 @@
 //! A ticket: the one who asks for the completion of one transfer.
 
 use super::shared::Shared;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::lane::{Completion, Handle, Stop};
 use std::cell::OnceCell;
 use std::future::Future;
@@ -28,6 +28,10 @@ impl Ticket {
 
     /// Waits for the completion; the transfer's deadline and grace bound the wait.
     pub fn wait(mut self) -> Result<Completion, Error> {
+        if self.handle.is_none() {
+            let message = "the completion was handed out before; a ticket answers once";
+            return Err(Error::new(ErrorKind::InvalidInput, message));
+        }
         loop {
             self.shared.check_fork()?;
             if let Some(done) = self.wait_until(None) {
@@ -38,7 +42,7 @@ impl Ticket {
 
     /// Waits at most `timeout`; `None` when it is over, or when the completion was handed out before.
     pub fn wait_timeout(&mut self, timeout: Duration) -> Option<Completion> {
-        self.wait_until(Some(Instant::now().checked_add(timeout)?))
+        self.wait_until(Instant::now().checked_add(timeout))
     }
 
     fn wait_until(&mut self, until: Option<Instant>) -> Option<Completion> {

@@ -80,7 +80,11 @@ impl Bell {
         fence(Ordering::SeqCst);
         // Rung since it got up: its queue may have reaped the sign of that meanwhile, and a bell that is rung writes
         // no other.
-        !self.rung.load(Ordering::Relaxed) && !heard()
+        let sleeps = !self.rung.load(Ordering::Relaxed) && !heard();
+        if !sleeps {
+            self.state.store(AWAKE, Ordering::Relaxed);
+        }
+        sleeps
     }
 
     /// The lane is back. True if it was rung. Call it before the inbox is emptied.

@@ -24,6 +24,8 @@ pub struct Slot {
     pub done: u32,
     /// How often it was asked again with nothing gained.
     pub attempts: u8,
+    /// Clock before which it is not asked again.
+    pub not_before: u64,
     /// Clock when it was pushed.
     pub issued: u64,
     pub flush: bool,
@@ -52,6 +54,7 @@ impl Slots {
             fixed: false,
             done: 0,
             attempts: 0,
+            not_before: 0,
             issued: 0,
             flush: false,
         };

@@ -8,6 +8,7 @@ use super::{Mutation, PathSet};
 use crate::error::{Error, ErrorKind};
 use crate::memory::Regions;
 use crate::plan::Extents;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -70,7 +71,9 @@ impl Core {
             if let Some(stop) = self.table.stopped(last.claim()) {
                 job.mark_stopped(stop);
             }
-            job.release_raw(&self.regions);
+            if !self.table.is_abandoned(last.claim()) {
+                job.release_raw(&self.regions);
+            }
             mailbox = job.mailbox.clone();
         }
         match self.table.publish(last, self.clock.now()) {
@@ -78,7 +81,9 @@ impl Core {
             Published::Detached(job) => drop(job),
             Published::Absorbed(job) => {
                 if let Some(job) = job {
+                    // In this order: the raw count keeps a region's number from being used again.
                     self.quarantine(&job, false);
+                    job.release_raw(&self.regions);
                 }
             }
         }
@@ -91,7 +96,8 @@ impl Core {
         wake: Option<std::task::Waker>,
     ) {
         if let Some(waker) = wake {
-            waker.wake();
+            // A waker may be anyone's code: its panic must not end a lane.
+            let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
         }
         let Some(mailbox) = mailbox else { return };
         if self.mutant(Mutation::CompleteTwice) {
@@ -180,11 +186,15 @@ impl Core {
         let result = match (outcome.abandoned, outcome.fault, outcome.stop) {
             (true, ..) => Err(Error::new(
                 ErrorKind::Abandoned,
-                "deadline and grace passed with commands in flight: the device or its driver hangs; the memory is \
-                 quarantined until their late results are in",
+                "given up with commands in flight that do not come back, after deadline and grace, or at the engine's \
+                 or a lane's end: the device or its driver hangs; the memory is quarantined until they do",
             )),
             (_, Some(fault), _) => Err(fault),
             (_, None, Some(stop)) if !whole => Err(why(stop)),
+            (_, None, None) if !whole => Err(Error::new(
+                ErrorKind::LaneFailed,
+                "bytes are missing and nothing failed: a defect of this library; please report it",
+            )),
             _ => Ok(()),
         };
         let since = |at: u64| Duration::from_nanos(at.saturating_sub(outcome.submitted));

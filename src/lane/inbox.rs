@@ -19,6 +19,9 @@ pub struct Acks {
     changed: Condvar,
 }
 
+/// Longer than anyone waits, and short enough to be added to any time.
+const LONGEST: Duration = Duration::from_secs(1 << 30);
+
 impl Acks {
     pub fn new(lanes: usize) -> Arc<Acks> {
         Arc::new(Acks { state: Mutex::new((lanes, None)), changed: Condvar::new() })
@@ -36,7 +39,7 @@ impl Acks {
 
     /// Waits for all: `None` if some did not answer in time, else the first errno.
     pub fn wait(&self, within: Duration) -> Option<Result<(), i32>> {
-        let until = Instant::now() + within;
+        let until = Instant::now() + within.min(LONGEST);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while state.0 > 0 {
             let left = until.checked_duration_since(Instant::now())?;

@@ -19,9 +19,8 @@ fn registered(fixed: &[Option<Fixed>], region: u32, memory: Window) -> Option<u1
 impl<Q: Queue> Lane<Q> {
     /// Pushes commands while there are credits and work.
     pub(super) fn fill(&mut self) {
-        while self.now >= self.again_at && self.queue.room() > 0 {
-            let Some(index) = self.again.pop_front() else { break };
-            self.ask_again(index);
+        if self.now >= self.again_at {
+            self.ask_due();
         }
         while self.credits() > 0 && self.queue.room() > 0 {
             let Some(run) = self.flushes.pop_front() else { break };
@@ -164,6 +163,27 @@ impl<Q: Queue> Lane<Q> {
         self.push(slot);
     }
 
+    /// Has a command pushed again at `at` or later.
+    pub(super) fn ask_later(&mut self, index: u16, at: u64) {
+        self.slots.get_mut(index).not_before = at;
+        self.again_at = self.again_at.min(at);
+        self.again.push_back(index);
+    }
+
+    /// Asks again for all whose time has come; the nearest of the others is the next.
+    fn ask_due(&mut self) {
+        self.again_at = u64::MAX;
+        for _ in 0..self.again.len() {
+            let Some(index) = self.again.pop_front() else { return };
+            let at = self.slots.get(index).not_before;
+            if at <= self.now && self.queue.room() > 0 {
+                self.ask_again(index);
+            } else {
+                self.ask_later(index, at);
+            }
+        }
+    }
+
     /// Pushes a command again, unless its transfer was stopped meanwhile.
     fn ask_again(&mut self, index: u16) {
         let run = self.slots.get(index).run;
@@ -196,7 +216,7 @@ impl<Q: Queue> Lane<Q> {
         if self.queue.push(&request) {
             self.queued += 1;
         } else {
-            self.again.push_back(index);
+            self.ask_later(index, 0);
         }
     }
 

@@ -59,7 +59,7 @@ pub struct Lane<Q: Queue> {
     pub(super) cutting: [Option<u16>; CLASSES],
     /// Commands to be pushed again: a short one's rest, or after EAGAIN.
     pub(super) again: VecDeque<u16>,
-    /// Before this they wait.
+    /// The nearest time at which one of them may; `u64::MAX` for none.
     pub(super) again_at: u64,
     /// Registered regions by number, as this lane's ring knows them.
     pub(super) fixed: Vec<Option<Fixed>>,
@@ -94,7 +94,7 @@ impl<Q: Queue> Lane<Q> {
             free_runs: (0..runs as u16).rev().collect(),
             cutting: [None; CLASSES],
             again: VecDeque::with_capacity(depth),
-            again_at: 0,
+            again_at: u64::MAX,
             flushes: VecDeque::with_capacity(depth),
             fixed: Vec::new(),
             scratch: Scratch::new(depth + cfg!(test) as usize, scratch_each)?,
@@ -233,9 +233,6 @@ impl<Q: Queue> Lane<Q> {
                 if self.core.mutant(Mutation::EagainQueuedTwice) {
                     self.push_all_again();
                 }
-                if self.in_flight == 0 {
-                    std::thread::yield_now();
-                }
                 0
             }
             Err(errno) => return Err(errno),
@@ -259,7 +256,7 @@ impl<Q: Queue> Lane<Q> {
         if !bell.lie_down(has_room, heard) && !self.core.mutant(Mutation::LostWakeUp) {
             return Wait::No;
         }
-        let until = if self.again.is_empty() { self.deadline } else { self.deadline.min(self.again_at) };
+        let until = self.deadline.min(self.again_at);
         let timeout =
             (until != u64::MAX).then(|| Duration::from_nanos(until.saturating_sub(self.now).max(1000)));
         Wait::ForOne { timeout }
@@ -267,16 +264,17 @@ impl<Q: Queue> Lane<Q> {
 
     /// Fails everything that is left and waits at most `grace` for what is in flight. True: all of it drained.
     pub fn drain(&mut self, grace: Duration, reason: Stop) -> bool {
-        self.hear();
-        for share in self.schedule.drain() {
-            self.core.stop(share.handle, reason);
-        }
         for run in self.runs.iter().flatten() {
             self.core.stop(run.claim.handle, reason);
         }
-        let until = self.core.clock.now() + grace.as_nanos() as u64;
+        let until = self.core.clock.now() + u64::try_from(grace.as_nanos()).unwrap_or(u64::MAX / 2);
         loop {
             self.now = self.core.clock.now();
+            // Messages are still answered; what is dealt to this lane meanwhile is not begun.
+            self.hear();
+            for share in self.schedule.drain() {
+                self.core.stop(share.handle, reason);
+            }
             self.fill(); // gives back what was claimed and not issued
             if self.in_flight + self.queued == 0 && self.runs.iter().all(Option::is_none) {
                 return true;
@@ -285,10 +283,7 @@ impl<Q: Queue> Lane<Q> {
                 return false;
             }
             let left = Duration::from_nanos(until - self.now);
-            match self
-                .queue
-                .enter(Wait::ForOne { timeout: Some(left.min(Duration::from_millis(10))) })
-            {
+            match self.queue.enter(Wait::ForOne { timeout: Some(left.min(Duration::from_millis(10))) }) {
                 Err(libc::EINTR | libc::ETIME) => {}
                 entered if self.count(entered).is_err() => return false,
                 _ => {}

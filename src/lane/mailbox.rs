@@ -2,6 +2,7 @@
 
 use super::slots::Handle;
 use super::sync::{ArrayQueue, AtomicBool, Mutex, Ordering, fence, lock};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
 /// Handles of published transfers, for one client. It has room for every entry of the engine, so that a lane never
@@ -36,11 +37,11 @@ impl Mailbox {
         let _ = self.handles.push(handle); // it has a place for each entry
         // Pairs with the fence in `wait`: either we see the flag, or the client sees the handle.
         fence(Ordering::SeqCst);
-        if self.waiting.load(Ordering::Relaxed)
-            && self.waiting.swap(false, Ordering::AcqRel)
-            && let Some(waker) = lock(&self.waker).take()
-        {
-            waker.wake();
+        if self.waiting.load(Ordering::Relaxed) && self.waiting.swap(false, Ordering::AcqRel) {
+            // Taken out first: the woken client stores the next one under the same lock.
+            let waker = lock(&self.waker).take();
+            // A waker may be anyone's code: its panic must not end a lane.
+            let _ = catch_unwind(AssertUnwindSafe(|| waker.map(Waker::wake)));
         }
         self.closed.load(Ordering::SeqCst)
     }
@@ -48,10 +49,6 @@ impl Mailbox {
     /// Takes a handle out.
     pub fn take(&self) -> Option<Handle> {
         self.handles.pop()
-    }
-
-    pub fn len(&self) -> usize {
-        self.handles.len()
     }
 
     /// Stores a waker for the next `put`. True when there are `enough` handles already: do not wait.

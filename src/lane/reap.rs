@@ -59,13 +59,12 @@ impl<Q: Queue> Lane<Q> {
             Verdict::Fail(failure) => self.close_command(index, Some(failure)),
             Verdict::Continue => {
                 self.inbox.counters.shorts.add(1);
-                self.again.push_back(index);
+                self.ask_later(index, 0);
             }
             Verdict::Pause => {
                 self.inbox.counters.retries.add(1);
                 let attempts = self.slots.get(index).attempts;
-                self.again_at = self.now + (PAUSE << attempts);
-                self.again.push_back(index);
+                self.ask_later(index, self.now + (PAUSE << attempts));
             }
         }
     }

@@ -326,6 +326,12 @@ impl<B> Table<B> {
         Stop::from_code(self.entry(claim.handle).stop.load(Ordering::Relaxed))
     }
 
+    /// Whether the watchdog published it as abandoned.
+    pub fn is_abandoned(&self, claim: &Claim) -> bool {
+        let phase = phase_of(self.entry(claim.handle).state.load(Ordering::Acquire));
+        matches!(phase, Phase::Abandoned | Phase::Forgotten)
+    }
+
     /// Notes when the first command was issued.
     pub fn mark_started(&self, claim: &Claim, now: u64) {
         self.entry(claim.handle).started.store(now.max(1), Ordering::Relaxed);

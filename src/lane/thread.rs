@@ -83,6 +83,9 @@ impl LaneThread {
         if ended.recv_timeout(within) == Err(RecvTimeoutError::Timeout) {
             return false;
         }
+        if self.inbox.leaked.load(Ordering::SeqCst) {
+            return false; // its thread may wait in the kernel for what did not drain
+        }
         self.handle.take().is_none_or(|handle| handle.join().is_ok())
     }
 }

@@ -43,7 +43,7 @@ enum Fault {
 struct Faulty {
     queue: Null,
     fault: Fault,
-    /// Enters until the fault.
+    /// Enters with commands in flight until the fault.
     left: u32,
     /// Accepted, to be answered by the next enter.
     late: Vec<Answer>,
@@ -72,7 +72,9 @@ impl Queue for Faulty {
     }
 
     fn enter(&mut self, wait: Wait) -> Result<u32, i32> {
-        self.left = self.left.saturating_sub((self.left != u32::MAX) as u32);
+        if !self.late.is_empty() && self.left != u32::MAX {
+            self.left = self.left.saturating_sub(1);
+        }
         assert!(!self.strikes(Fault::PanicAlways), "a fault of the test's");
         assert!(!self.strikes(Fault::PanicInEnter), "a fault of the test's");
         if let Fault::EnterFails(errno) = self.fault

@@ -3,6 +3,7 @@
 use super::core::Core;
 use super::inbox::Inbox;
 use super::slots::Stop;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -29,6 +30,7 @@ impl Watch {
     /// Stops what is overdue, abandons what is overdue by more than the grace, reports lanes that stand still.
     pub fn tick(&mut self) {
         let now = self.core.clock.now();
+        self.core.regions.sweep();
         for index in 0..self.core.table.len() as u32 {
             let Some((handle, deadline)) = self.core.table.overdue(index, now) else { continue };
             self.core.stop(handle, Stop::TimedOut);
@@ -62,7 +64,8 @@ impl Watchdog {
         let (stop, stopped) = channel::<()>();
         let thread = std::thread::Builder::new().name("fullbore-watch".into()).spawn(move || {
             while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
-                watch.tick();
+                // The watchdog wakes waiters, and a waker may be anyone's: it must outlive a panic there.
+                let _ = catch_unwind(AssertUnwindSafe(|| watch.tick()));
             }
         })?;
         Ok(Watchdog { stop: Some(stop), thread: Some(thread) })

@@ -46,7 +46,7 @@ impl RawList {
     ///
     /// # Safety
     /// The list, and the memory that its pointers name, must stay mapped and be neither read nor written by
-    /// others until the completion.
+    /// others until the completion; after an abandoned one, until its late results are in (see `Client::submit_raw`).
     pub unsafe fn new(extents: &mut [RawExtent]) -> RawList {
         RawList { extents: extents.as_mut_ptr(), count: extents.len() as u32 }
     }

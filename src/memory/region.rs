@@ -25,6 +25,10 @@ pub struct RegionInner {
     raw_in_flight: Arc<[AtomicU64]>,
     /// Release has begun: raw submissions must not resolve to it any more.
     pub closing: AtomicBool,
+    /// Its handle is gone and the rings let go of it; only raw transfers still count against its number.
+    pub dropped: AtomicBool,
+    /// Buffers that some lane did not say to have let go of when registration failed.
+    pub unanswered: OnceLock<Slabs>,
     /// Abandoned transfers whose late results may still land here.
     pub quarantined: AtomicU64,
     /// How it is registered with the rings, or why not. Set once, before the region is handed out.
@@ -80,6 +84,8 @@ impl RegionInner {
             leases: Mutex::new(Vec::with_capacity(64)),
             raw_in_flight: raw.clone(),
             closing: AtomicBool::new(false),
+            dropped: AtomicBool::new(false),
+            unanswered: OnceLock::new(),
             quarantined: AtomicU64::new(0),
             registration: OnceLock::new(),
         }
@@ -160,7 +166,11 @@ impl RegionInner {
     }
 }
 
-/// Memory that the engine may move to and from. Dropping it releases it once its last lease is gone.
+/// Memory that the engine may move to and from.
+///
+/// Dropping it takes it out of the rings (waiting at most 1 s for the lanes). Leases that are out stay valid, and so
+/// does memory of the engine's own until the last of them is gone; what they move from then on goes unregistered.
+/// Memory that the caller registered must stay mapped until [`Region::release`] has answered `Ok`: do not drop it.
 #[derive(Debug)]
 pub struct Region {
     inner: Option<Arc<RegionInner>>,
@@ -262,6 +272,7 @@ impl Region {
             return Err(ReleaseError::Busy { region: self, leases, raw });
         }
         if !self.releaser.release(&inner, within) {
+            inner.closing.store(false, Ordering::SeqCst);
             return Err(ReleaseError::Quarantined(self));
         }
         self.inner = None;
@@ -274,6 +285,12 @@ impl Drop for Region {
         // Leases and transfers keep the inner half. Here the rings let go of it, if nothing uses it.
         let Some(inner) = self.inner.take() else { return };
         inner.closing.store(true, Ordering::SeqCst);
-        self.releaser.release(&inner, Duration::from_secs(1));
+        if !self.releaser.release(&inner, Duration::from_secs(1)) {
+            tracing::error!(
+                region = inner.id,
+                bytes = inner.len(),
+                "a lane does not let go of a dropped region: kept"
+            );
+        }
     }
 }

@@ -23,6 +23,19 @@ impl Snapshot {
     }
 }
 
+impl Snapshot {
+    /// Whether `len` bytes at `addr` cross the edge of a region. (Of regions that overlap, the innermost counts.)
+    pub fn straddles(&self, addr: u64, len: u64) -> bool {
+        let Some(end) = addr.checked_add(len) else { return true };
+        let after = self.regions.partition_point(|(base, ..)| *base <= addr);
+        let before = after.checked_sub(1).and_then(|i| self.regions.get(i));
+        match before {
+            Some((base, room, _)) if addr < base + room => end > base + room,
+            _ => self.regions.get(after).is_some_and(|(base, ..)| *base < end),
+        }
+    }
+}
+
 /// The regions of an engine.
 #[derive(Debug)]
 pub struct Regions {
@@ -71,13 +84,21 @@ impl Regions {
         Some(region)
     }
 
-    /// Forgets a region; its number is free again.
-    pub fn remove(&self, id: u32) {
+    /// Forgets regions whose handle was dropped under raw transfers, once those have ended.
+    pub fn sweep(&self) {
         let mut slots = self.slots();
-        if let Some(slot) = slots.get_mut(id as usize) {
-            *slot = None;
+        let mut swept = false;
+        for slot in slots.iter_mut() {
+            let ended = |r: &Arc<RegionInner>| {
+                r.dropped.load(Ordering::SeqCst) && r.raw_in_flight().load(Ordering::SeqCst) == 0
+            };
+            if slot.as_ref().is_some_and(ended) {
+                (*slot, swept) = (None, true);
+            }
         }
-        self.publish(&slots);
+        if swept {
+            self.publish(&slots);
+        }
     }
 
     /// The region of that number.

@@ -140,10 +140,8 @@ impl TableRing {
         let run = self.take_run(slabs.count).ok_or_else(|| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
         slabs.first = run.start;
         if let Some(ring) = &self.ring {
-            let iovecs = slabs.iovecs();
             // SAFETY: a region's bytes stay mapped until it is released, which comes after `reuse`.
-            let done =
-                unsafe { lock(ring).0.submitter().register_buffers_update(slabs.first, &iovecs, None) };
+            let done = unsafe { update(&lock(ring).0, &slabs) };
             if let Err(error) = done {
                 self.clear(&slabs);
                 self.give_run(run);
@@ -205,7 +203,7 @@ where
     match source {
         Some(source) => clone_range(ring, slabs, source),
         // SAFETY: slabs are made by `TableRing::add` alone, of a region, which stays mapped until after `reuse`.
-        None => unsafe { ring.submitter().register_buffers_update(slabs.first, &slabs.iovecs(), None) },
+        None => unsafe { update(ring, slabs) },
     }
 }
 
@@ -224,6 +222,22 @@ where
             unsafe { ring.submitter().register_buffers_update(slabs.first, &holes, None) }
         }
     }
+}
+
+/// Registers slabs one by one: of several in one call the kernel may take the first and say that all is well.
+///
+/// # Safety
+/// The memory stays mapped, at the same pages, until the ring lets go of it.
+unsafe fn update<S, C>(ring: &IoUring<S, C>, slabs: &Slabs) -> io::Result<()>
+where
+    S: io_uring::squeue::EntryMarker,
+    C: io_uring::cqueue::EntryMarker,
+{
+    for (iovec, index) in slabs.iovecs().iter().zip(slabs.range()) {
+        // SAFETY: passed on to the caller.
+        unsafe { ring.submitter().register_buffers_update(index, std::slice::from_ref(iovec), None)? };
+    }
+    Ok(())
 }
 
 /// Makes a lane's table when it registers for itself.

@@ -5,7 +5,8 @@ use super::{Answer, Queue, Wait};
 use crate::memory::Slabs;
 use crate::target::Request;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 
 /// See the module.
@@ -13,13 +14,13 @@ pub struct Null {
     depth: usize,
     pushed: u32,
     answers: Vec<Answer>,
-    bell: OwnedFd,
+    bell: File,
 }
 
 impl Null {
     /// A queue with room for `depth` requests, woken by `bell`.
     pub fn new(depth: usize, bell: OwnedFd) -> Null {
-        Null { depth, pushed: 0, answers: Vec::with_capacity(depth), bell }
+        Null { depth, pushed: 0, answers: Vec::with_capacity(depth), bell: File::from(bell) }
     }
 }
 
@@ -42,7 +43,11 @@ impl Queue for Null {
             let timeout = timeout.map_or(PollTimeout::NONE, |t| {
                 PollTimeout::try_from(t.as_nanos().div_ceil(1_000_000)).unwrap_or(PollTimeout::MAX)
             });
-            let _ = poll(&mut [PollFd::new(self.bell.as_fd(), PollFlags::POLLIN)], timeout);
+            let rung = poll(&mut [PollFd::new(self.bell.as_fd(), PollFlags::POLLIN)], timeout);
+            if rung.is_ok_and(|fds| fds > 0) {
+                // The lane may have heard the bell before its write was seen here: left unread it would ring for ever.
+                let _ = (&self.bell).read(&mut [0; 8]);
+            }
         }
         Ok(std::mem::take(&mut self.pushed))
     }

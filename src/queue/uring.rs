@@ -4,9 +4,10 @@ use super::{Answer, Queue, Wait};
 use crate::memory::{Slabs, table};
 use crate::target::{FileRef, Op, Request};
 use io_uring::types::{Fd, Fixed, FsyncFlags, SubmitArgs, Timespec};
-use io_uring::{IoUring, cqueue, opcode, squeue};
+use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::time::Duration;
 
 /// user_data of the poll on the bell. No command has it: lanes leave the highest generation out.
 const BELL: u64 = u64::MAX;
@@ -112,9 +113,22 @@ impl Uring {
     /// Polls the bell, so that a wait in `enter` ends when it rings.
     fn arm(&mut self) {
         let poll = opcode::PollAdd::new(Fd(self.bell.as_raw_fd()), libc::POLLIN as u32).multi(true).build();
-        self.poll_at = Some(self.ring.submission().len());
+        let before = self.ring.submission().len();
         // SAFETY: a poll names no memory; its descriptor is open as long as the ring.
         self.armed = unsafe { self.ring.submission().push(&poll.user_data(BELL)) }.is_ok();
+        if self.armed {
+            self.poll_at = Some(before);
+        }
+    }
+
+    /// Waits a moment for results without submitting. An enter that could not submit does no more than that: it takes
+    /// no deferred results in, which would free what it lacked.
+    fn breathe(&self) {
+        let time = Timespec::from(Duration::from_millis(1));
+        let args = SubmitArgs::new().timespec(&time);
+        let flags = (EnterFlags::GETEVENTS | EnterFlags::EXT_ARG).bits();
+        // SAFETY: the arguments live across the call, and nothing is submitted.
+        let _ = unsafe { self.ring.submitter().enter(0, 1, flags, Some(&args)) };
     }
 
     /// Of `taken` entries that the kernel took, how many were the lane's.
@@ -168,6 +182,7 @@ impl Queue for Uring {
     fn enter(&mut self, wait: Wait) -> Result<u32, i32> {
         let before = self.ring.submission().len();
         let done = match wait {
+            Wait::No if before == 0 => return Ok(0),
             Wait::No => self.ring.submit(),
             Wait::ForOne { timeout: None } => self.ring.submit_and_wait(1),
             Wait::ForOne { timeout: Some(timeout) } => {
@@ -178,6 +193,10 @@ impl Queue for Uring {
         let taken = before - self.ring.submission().len();
         let accepted = self.without_poll(taken);
         match done.map_err(|e| e.raw_os_error().unwrap_or(libc::EIO)) {
+            Err(errno @ (libc::EAGAIN | libc::EBUSY)) if taken == 0 => {
+                self.breathe();
+                Err(errno)
+            }
             Err(errno) if taken == 0 && !matches!(errno, libc::ETIME | libc::EINTR) => Err(errno),
             _ => Ok(accepted),
         }

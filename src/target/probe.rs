@@ -15,7 +15,8 @@ pub fn geometry(file: &File, direct: bool, command_size: u32) -> io::Result<Geom
     if !direct {
         return Ok(unlimited);
     }
-    let mut page = Mapping::new(2 * PAGE)?;
+    let known = logical_block(file);
+    let mut page = Mapping::new((2 * PAGE).max(known as usize))?;
     let page = page.bytes();
     // Asked: statx (kernel 6.1; zeros mean that this file takes no O_DIRECT). Where it does not tell: tried.
     let (memory_align, offset) = match statx_dio(file.as_raw_fd()) {
@@ -24,8 +25,9 @@ pub fn geometry(file: &File, direct: bool, command_size: u32) -> io::Result<Geom
         None if read_in(file, &mut page[512..1024], 512).is_ok() => (512, 512),
         None => (PAGE as u32, PAGE as u32),
     };
-    let block = offset.max(logical_block(file));
-    read_in(file, &mut page[..PAGE], 0)?;
+    let block = offset.max(known);
+    let all = page.len();
+    read_in(file, &mut page[..all.min(PAGE.max(block as usize))], 0)?;
     Ok(Geometry { block, memory_align, ..unlimited })
 }
 

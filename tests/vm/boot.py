@@ -72,7 +72,8 @@ def main():
 
 
 def arguments():
-    parser = argparse.ArgumentParser(prog="tests/vm/run", usage="tests/vm/run [OPTION...] [FILTER... | -- COMMAND...]")
+    parser = argparse.ArgumentParser(prog="tests/vm/run", usage="tests/vm/run [OPTION...] [FILTER... | -- COMMAND...]",
+                                     add_help=False, allow_abbrev=False)
     parser.add_argument("--dir", required=True, help=argparse.SUPPRESS)
     parser.add_argument("--cargo", help=argparse.SUPPRESS)
     parser.add_argument("--kernel", action="append", choices=["newest", "6.1"], help="default: both; newest for a command")
@@ -137,13 +138,13 @@ class Boot:
 
     def run(self, command, log=None):
         """The command's exit status. Its output is passed on as it comes, and added to `log`."""
-        # Short, since a UNIX socket's path may have 107 bytes, and not in `base`, which may lie deep.
-        self.sockets = pathlib.Path(tempfile.mkdtemp(prefix="fullbore-vm-"))
-        # In `base`: 9p shows it to the guest under the same path, and images take room.
         # Named after us, so that what a killed one left behind can be told from what is in use.
-        for left in self.base.glob("boot-*"):
-            if not os.path.exists(f"/proc/{left.name.split('-')[1]}"):
+        for left in [*self.base.glob("boot-*-*"), *pathlib.Path("/tmp").glob("fullbore-vm-*-*")]:
+            if not os.path.exists(f"/proc/{left.name.split('-')[-2]}"):
                 shutil.rmtree(left, ignore_errors=True)
+        # Short, since a UNIX socket's path may have 107 bytes, and not in `base`, which may lie deep.
+        self.sockets = pathlib.Path(tempfile.mkdtemp(prefix=f"fullbore-vm-{os.getpid()}-", dir="/tmp"))
+        # In `base`: 9p shows it to the guest under the same path, and images take room.
         self.here = pathlib.Path(tempfile.mkdtemp(prefix=f"boot-{os.getpid()}-", dir=self.base))
         try:
             return self.boot(command, log if log is not None else [])
