@@ -51,6 +51,11 @@ impl Mailbox {
         self.handles.pop()
     }
 
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.handles.len()
+    }
+
     /// Stores a waker for the next `put`. True when there are `enough` handles already: do not wait.
     pub fn wait(&self, waker: &Waker, enough: usize) -> bool {
         *lock(&self.waker) = Some(waker.clone());

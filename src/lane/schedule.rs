@@ -27,16 +27,19 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// With room for `room` shares in each class: as many as there are entries, so that a push never allocates.
+    /// With room for `room` shares in each class, and one: as many as there are entries, so that a push never
+    /// allocates.
     pub fn new(room: usize) -> Schedule {
-        Schedule { classes: std::array::from_fn(|_| VecDeque::with_capacity(room)), waited: [0; CLASSES] }
+        Schedule { classes: std::array::from_fn(|_| VecDeque::with_capacity(room + 1)), waited: [0; CLASSES] }
     }
 
-    /// Adds a share. A full class first drops those that are not `claimable` any more: others took their units.
+    /// Adds a share. A full class first drops those that are not `claimable` any more: others took their units. Not
+    /// the first, of which the lane may be cutting the last unit: its deadline counts.
     pub fn push(&mut self, share: Share, claimable: impl Fn(Handle) -> bool) {
         let class = &mut self.classes[share.class as usize % CLASSES];
         if class.len() == class.capacity() {
-            class.retain(|share| claimable(share.handle));
+            let mut first = true;
+            class.retain(|share| std::mem::take(&mut first) || claimable(share.handle));
         }
         class.push_back(share);
     }

@@ -28,8 +28,8 @@ use std::rc::Rc;
 pub struct Sim {
     pub device: Rc<RefCell<Device>>,
     pub port: usize,
-    /// Called wherever the lane calls its queue, with the port and whether it pushes: the rest of the world may move
-    /// there.
+    /// Called wherever the lane calls its queue, with the port and whether it is about to push: the rest of the world
+    /// may move there.
     pub world: Rc<dyn Fn(usize, bool)>,
 }
 
@@ -41,7 +41,7 @@ impl Sim {
 
 impl Queue for Sim {
     fn room(&self) -> usize {
-        (self.world)(self.port, false);
+        (self.world)(self.port, true);
         self.port(|port| port.room - port.queued.len())
     }
 

@@ -31,7 +31,7 @@ struct Draft {
     fences: Vec<Fence>,
     durable: bool,
     source: Source,
-    raw: Option<Box<[RawExtent]>>,
+    raw: Option<Vec<RawExtent>>,
     mail: Option<usize>,
 }
 
@@ -140,7 +140,7 @@ impl World {
             len: span.len,
             outcome: RawOutcome { bytes: 99, errno: 99, reserved: 99 },
         };
-        let mut raw: Box<[RawExtent]> = spans.iter().map(extent).collect();
+        let mut raw: Vec<RawExtent> = spans.iter().map(extent).collect();
         if raw.is_empty() {
             return None;
         }

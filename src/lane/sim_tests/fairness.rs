@@ -45,7 +45,7 @@ impl World {
 fn shares_that_others_finished_cost_a_class_no_turn() {
     let world = World::build(quiet());
     // The guards look up transfers that this test does not keep.
-    world.device.borrow_mut().guard = Box::new(|_| {});
+    world.device.borrow_mut().guard = Box::new(|_, _| {});
     world.device.borrow_mut().begun = Box::new(|_, _| {});
     for trace in 3..23 {
         let stale = world.read(trace, Priority::Low, 64);

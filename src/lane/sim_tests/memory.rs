@@ -220,7 +220,8 @@ impl Releaser for Quiet {
             }
         }
         world.memory.table.reuse(slabs);
-        world.core.regions.remove(region.id);
+        region.dropped.store(true, std::sync::atomic::Ordering::SeqCst);
+        world.core.regions.sweep();
         true
     }
 }

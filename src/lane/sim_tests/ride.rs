@@ -54,7 +54,7 @@ pub struct Ride {
     pub op: Op,
     pub disk: usize,
     pub spans: Vec<Span>,
-    pub raw: Option<Box<[RawExtent]>>,
+    pub raw: Option<Vec<RawExtent>>,
     pub fences: Vec<Fence>,
     pub durable: bool,
     pub deadline: u64,

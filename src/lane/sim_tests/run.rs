@@ -184,7 +184,8 @@ impl World {
             self.go_on();
             self.poll();
             self.settle_accounts();
-            idle = if self.steps.get() == before { idle + 1 } else { 0 };
+            let moves = self.steps.get() > before || self.next_event() != u64::MAX;
+            idle = if moves { 0 } else { idle + 1 };
             // Past all deadlines and graces with nobody moving: the device comes to, or someone hangs.
             if idle > 20 + (self.plan.grace / self.plan.tick) && self.device.borrow_mut().revive() == 0 {
                 let longest = self.rides.borrow().iter().map(|r| r.deadline).filter(|d| *d != u64::MAX).max();

@@ -115,6 +115,8 @@ impl Port {
     }
 }
 
+type Guard = Box<dyn Fn(usize, &Request)>;
+
 /// See the module.
 pub struct Device {
     pub rng: Rng,
@@ -125,10 +127,10 @@ pub struct Device {
     pub ports: Vec<Port>,
     /// By trace id.
     pub log: Vec<Vec<Command>>,
-    /// Is shown each request before its memory is touched.
-    pub guard: Box<dyn Fn(&Request)>,
-    /// Is shown each request that begins a command, and by which lane.
-    pub begun: Box<dyn Fn(usize, &Request)>,
+    /// Is shown each request, and its lane, before its memory is touched.
+    pub guard: Guard,
+    /// Is shown each request that begins a command, and its lane.
+    pub begun: Guard,
     accepted: u64,
 }
 
@@ -152,7 +154,7 @@ impl Device {
             disks,
             ports: Vec::new(),
             log: vec![Vec::new(); traces],
-            guard: Box::new(|_| {}),
+            guard: Box::new(|_, _| {}),
             begun: Box::new(|_, _| {}),
             accepted: 0,
         }
@@ -316,7 +318,7 @@ impl Device {
 
     fn answer(&mut self, port: usize, owned: &Owned) -> i32 {
         let request = &owned.request;
-        (self.guard)(request);
+        (self.guard)(port, request);
         let disk = request.file.slot.unwrap_or(0) as usize;
         let result = self.perform(request, disk);
         let commands = &mut self.log[trace_of(request)];
