@@ -116,6 +116,7 @@ impl Client {
         out: &mut Vec<Completion>,
         timeout: Option<Duration>,
     ) -> Result<usize, Error> {
+        self.shared.check_fork()?;
         let until = timeout.and_then(|t| Instant::now().checked_add(t));
         let under_way = self.under_way.get();
         if timeout.is_none() && under_way == 0 && min > 0 {

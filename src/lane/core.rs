@@ -81,9 +81,9 @@ impl Core {
             Published::Detached(job) => drop(job),
             Published::Absorbed(job) => {
                 if let Some(job) = job {
-                    // In this order: the raw count keeps a region's number from being used again.
-                    self.quarantine(&job, false);
-                    job.release_raw(&self.regions);
+                    let bytes = job.asked();
+                    job.let_go(&self.regions);
+                    self.quarantined.fetch_sub(bytes, Ordering::SeqCst);
                 }
             }
         }

@@ -123,6 +123,29 @@ impl Job {
         }
     }
 
+    /// The late results of an abandoned transfer are in: it holds its regions no more.
+    pub fn let_go(&self, regions: &Regions) {
+        let Source::Raw { list, .. } = &self.source else {
+            return self.each_region(regions, |region| {
+                region.quarantined.fetch_sub(1, Ordering::SeqCst);
+            });
+        };
+        // Whoever sees no region of a raw list quarantined any more may free the list: past the last extent that
+        // holds a region it is not read.
+        let Some(last) = (0..list.count()).rev().find(|index| list.region(*index) != u32::MAX) else {
+            return;
+        };
+        for id in (0..=last).map(|index| list.region(index)) {
+            // In this order: the raw count keeps a region's number from being used again.
+            if let Some(region) = regions.get(id) {
+                region.quarantined.fetch_sub(1, Ordering::SeqCst);
+            }
+            if let Some(count) = regions.raw_counts().get(id as usize) {
+                count.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
+    }
+
     /// Raw extents stop counting against their regions.
     pub fn release_raw(&self, regions: &Regions) {
         let Source::Raw { list, .. } = &self.source else { return };

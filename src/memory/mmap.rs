@@ -121,7 +121,7 @@ mod tests {
     fn long_mappings_are_huge_page_aligned() {
         for len in [1, PAGE + 1, HUGE, 5 * HUGE + 3] {
             let m = Mapping::new(len).unwrap();
-            assert!(m.len() >= len && m.len() % PAGE == 0);
+            assert!(m.len() >= len && m.len().is_multiple_of(PAGE));
             assert_eq!(m.ptr().as_ptr() as usize % if len >= HUGE { HUGE } else { PAGE }, 0);
         }
     }
