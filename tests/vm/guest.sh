@@ -3,6 +3,7 @@
 # writes it). FULLBORE_VM_OUT is the one folder of the host's that can be written: "ready" and "status" there are how
 # boot.py learns of it.
 set -uo pipefail
+# shellcheck disable=SC1090,SC2154
 . "$1"
 export PATH=$PATH:/usr/sbin:/sbin
 

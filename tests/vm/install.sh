@@ -6,8 +6,7 @@
 set -euo pipefail
 
 dir=$(realpath -m "$1")
-here=$(realpath "$(dirname "$0")")
-virtme=virtme-ng==1.42
+virtme='virtme-ng==1.42'
 # Two, because of what differs: in 6.1 fixed passthrough over big registrations is broken and must step down.
 declare -A kernels=([newest]=trixie-backports [6.1]=bookworm)
 # Programs the boot or the guest calls, with the package each comes in. udev: it makes /dev/virtio-ports/*, by which the
@@ -65,7 +64,7 @@ set_up_apt() {
     # Errors of third parties' sources are none of ours: what is missing shows below.
     echo "vm: apt-get update"
     timeout 300 apt-get -o DPkg::Lock::Timeout=120 update >"$dir/install.log" 2>&1 </dev/null || true
-    local codename mirror security keyring=/usr/share/keyrings/debian-archive-keyring.gpg signed= suite
+    local codename mirror security keyring=/usr/share/keyrings/debian-archive-keyring.gpg signed='' suite
     codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
     site() { # SUITE: the address this machine has it from
         apt-get indextargets --format '$(RELEASE) $(COMPONENT) $(REPO_URI)' 'Created-By: Packages' |
@@ -141,7 +140,7 @@ unpack() {
         own_apt_get download "$package/$suite"
         # Only what has a version in its name belongs to the kernel; linux-base does not.
         for deb in "${package}"_*.deb; do
-            read -ra more < <(dpkg-deb -f "$deb" Depends | tr ',' '\n' | awk '$1 ~ /^linux-.*[0-9]/ { printf "%s ", $1 }') || true
+            mapfile -t more < <(dpkg-deb -f "$deb" Depends | tr ',' '\n' | awk '$1 ~ /^linux-.*[0-9]/ { print $1 }')
             wanted+=("${more[@]}")
             dpkg-deb -x "$deb" "$tree"
         done
