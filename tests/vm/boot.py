@@ -220,8 +220,8 @@ class Boot:
 
     def guest_file(self, command):
         """What the guest sources: what to expect, the environment, the command."""
-        # Tests share the drives and time them.
-        names = {"RUST_TEST_THREADS": "1"} | {name: value for name, value in os.environ.items() if re.match(r"(FULLBORE|RUST)_", name)}
+        names = {"RUST_TEST_THREADS": "1"}  # Tests share the drives and time them.
+        names |= {name: value for name, value in os.environ.items() if re.match(r"(FULLBORE|RUST)_", name)}
         names |= dict(pair.split("=", 1) for pair in self.options.env)
         names |= {"FULLBORE_VM": self.kernel, "FULLBORE_VM_OUT": str(self.out), "PATH": os.environ["PATH"],
                   "HOME": os.environ.get("HOME", "/root")}
