@@ -106,4 +106,20 @@ mod tests {
         assert!((0..100).all(|_| schedule.pick(|c| c == 2) == Some(2)));
         assert_eq!(schedule.pick(|_| false), None);
     }
+
+    #[test]
+    fn a_full_class_drops_what_is_stale_and_keeps_the_share_that_is_being_cut() {
+        let share = |index| Share {
+            handle: Handle { index, generation: 0 },
+            class: 1,
+            deadline: u64::MAX,
+            cursor: UnitCursor::new(4096, 1),
+        };
+        let mut schedule = Schedule::new(3);
+        let room = schedule.classes[1].capacity() as u32;
+        (0..room).for_each(|index| schedule.push(share(index), |_| panic!("there is room")));
+        schedule.push(share(room), |handle| handle.index == 2);
+        let left: Vec<u32> = schedule.drain().map(|share| share.handle.index).collect();
+        assert_eq!(left, [0, 2, room]);
+    }
 }

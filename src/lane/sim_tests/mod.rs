@@ -7,10 +7,10 @@
 mod check;
 mod client;
 mod completion;
-mod fairness;
 mod memory;
 mod mutations;
 mod plan;
+mod quiet;
 mod ride;
 mod run;
 mod schedules;

@@ -265,7 +265,7 @@ impl World {
     }
 
     /// A lane ends as its thread would. One that panicked has a sound ring, and time enough to drain.
-    fn end(&self, lane: usize, mut turn: Turn, reason: Stop, panicked: bool) {
+    pub fn end(&self, lane: usize, mut turn: Turn, reason: Stop, panicked: bool) {
         self.device.borrow_mut().ports[lane].draining = true;
         self.failed.set(self.failed.get() || reason == Stop::LaneFailed);
         self.began[lane].set((u64::MAX, u64::MAX));

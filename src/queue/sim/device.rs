@@ -191,11 +191,12 @@ impl Device {
 
     fn note(&mut self, port: usize, request: &Request) {
         let (offset, len) = (request.offset, request.window.len() as u64);
+        let now = self.now();
         let commands = &mut self.log[trace_of(request)];
         let known = commands.iter_mut().find(|c| (c.port, c.user_data) == (port, request.user_data));
         match known {
             Some(command) => {
-                command.fixed = request.buffer.is_some();
+                command.ask_again(now, request.buffer.is_some());
                 assert_eq!(offset + len, command.offset + command.len, "asked for another rest: {request:?}");
             }
             None => {
@@ -209,6 +210,7 @@ impl Device {
                     addr: request.window.addr(),
                     fixed: request.buffer.is_some(),
                     answers: Vec::new(),
+                    answered: 0,
                     write: 0,
                 })
             }
@@ -320,11 +322,12 @@ impl Device {
         let request = &owned.request;
         (self.guard)(port, request);
         let disk = request.file.slot.unwrap_or(0) as usize;
-        let result = self.perform(request, disk);
+        let (now, result) = (self.now(), self.perform(request, disk));
         let commands = &mut self.log[trace_of(request)];
         let command = commands.iter_mut().find(|c| (c.port, c.user_data) == (port, request.user_data));
         let command = command.expect("what is answered was pushed");
         command.answers.push((request.offset, result));
+        command.answered = now;
         if request.op == Op::Write && result > 0 {
             command.write = self.disks[disk].writes;
         }

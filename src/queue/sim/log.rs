@@ -17,8 +17,20 @@ pub struct Command {
     pub fixed: bool,
     /// Offset asked for and result, in order.
     pub answers: Vec<(u64, i32)>,
+    /// When it was answered last.
+    pub answered: u64,
     /// Number of the disk's write that answered it last.
     pub write: u64,
+}
+
+impl Command {
+    /// Asked again at `now`: after EAGAIN and EINTR not at once.
+    pub fn ask_again(&mut self, now: u64, fixed: bool) {
+        let busy = |(_, result): &(u64, i32)| matches!(-*result, libc::EAGAIN | libc::EINTR);
+        let paused = now - self.answered >= 50_000;
+        assert!(paused || !self.answers.last().is_some_and(busy), "no pause after EAGAIN: {self:?}");
+        self.fixed = fixed;
+    }
 }
 
 /// The ways in which the device may misbehave.

@@ -1,0 +1,104 @@
+//! Single cases, in a world in which nothing goes wrong by chance and nobody interferes.
+
+use super::memory::{OWNED, REGISTERED};
+use super::plan::Plan;
+use super::world::{READ, World};
+use crate::error::ErrorKind;
+use crate::lane::{Admission, Handle, Job, Priority, Share, Source, Stop, Transfer, units_of};
+use crate::plan::UnitCursor;
+use crate::queue::sim::{Faults, Rng};
+use crate::target::Op;
+use std::cell::Cell;
+use std::rc::Rc;
+
+fn world(entries: usize) -> Rc<World> {
+    let plan = Plan { faults: Faults::default(), intrude: 0, depth: 4, room: 4, ..Plan::new(1, None) };
+    let world = World::build(Plan { entries, block: 64, command: 64, unit: 256, ..plan });
+    // The guards look transfers up that these cases do not keep.
+    world.device.borrow_mut().guard = Box::new(|_, _| {});
+    world.device.borrow_mut().begun = Box::new(|_, _| {});
+    world
+}
+
+impl World {
+    /// Submits a read to lane 0 alone.
+    fn read(&self, trace: u32, priority: Priority, len: usize) -> Handle {
+        let target = self.targets[READ].clone();
+        let kind = if len > 64 { REGISTERED } else { OWNED };
+        let lease = self.memory.lease(&mut Rng::new(trace as u64), kind, len, 0);
+        let (mem, fence) = lease.expect("memory");
+        drop(fence);
+        let transfer = Transfer::new(Op::Read, target.clone()).extent(0, mem);
+        let source = Source::Owned(transfer);
+        let job = Job { op: Op::Read, source, trace_id: trace, durable: false, mailbox: None };
+        let (units, deadline) = (units_of(&job, self.plan.unit), u64::MAX);
+        let admission = Admission { units, deadline, submitted: 0, tag: 0 };
+        let handle = self.core.table.activate(job, admission).expect("an entry");
+        let cursor = UnitCursor::new(self.plan.unit, target.geometry.block);
+        let share = Share { handle, class: priority as u8, deadline, cursor };
+        assert!(self.inboxes[0].deal(share, |handle| self.core.table.claimable(handle)));
+        handle
+    }
+
+    fn commands(&self, trace: usize) -> usize {
+        self.device.borrow().log[trace].len()
+    }
+}
+
+#[test]
+fn shares_that_others_finished_cost_a_class_no_turn() {
+    let world = world(40);
+    for trace in 3..23 {
+        let stale = world.read(trace, Priority::Low, 64);
+        world.core.stop(stale, Stop::Cancelled);
+    }
+    let (urgent, low) = (1, 2);
+    world.read(low, Priority::Low, 64);
+    world.read(urgent, Priority::Urgent, 64 * 400);
+    while world.commands(low as usize) == 0 {
+        world.go(0);
+        assert!(world.commands(urgent as usize) < 100, "a low class with work waits for ever");
+    }
+    let before = world.commands(urgent as usize);
+    assert!(before < 16 + world.plan.depth, "{before} urgent commands went before a low one");
+}
+
+/// Other lanes finish transfers while one is held up; the shares that it has not heard of fill its inbox.
+#[test]
+fn an_inbox_full_of_shares_that_others_finished_takes_the_next() {
+    let world = world(4);
+    for trace in 2..30 {
+        let stale = world.read(trace, Priority::Normal, 64);
+        world.core.stop(stale, Stop::Cancelled);
+        assert!(world.core.consume(stale).is_some());
+    }
+    let last = world.read(1, Priority::Normal, 64);
+    for _ in 0..1000 {
+        world.go(0);
+    }
+    let completion = world.core.consume(last).expect("its share was lost");
+    assert_eq!(completion.bytes, 64);
+}
+
+/// Nobody hears what reaches a lane after it drained; whoever waits for it is told all the same.
+#[test]
+fn a_share_that_is_dealt_while_its_lane_ends_fails_its_transfer() {
+    let world = world(4);
+    let (drained, late) = (world.read(1, Priority::Normal, 64), Rc::new(Cell::new(None)));
+    while world.commands(1) == 0 {
+        world.go(0);
+    }
+    let mut turn = world.lanes.borrow_mut()[0].take().expect("nobody steps it");
+    let (here, there) = (Rc::downgrade(&world), late.clone());
+    turn.lane.queue.world = Rc::new(move |_, _| {
+        if there.get().is_none() {
+            there.set(here.upgrade().map(|world| world.read(2, Priority::Normal, 64)));
+        }
+    });
+    // The drain has heard the inbox by the time that it calls its queue.
+    world.end(0, turn, Stop::LaneFailed, true);
+    assert!(world.core.consume(drained).is_some(), "what was in flight has drained");
+    let late = late.get().expect("a drain calls its queue");
+    let error = world.core.consume(late).expect("its client waits for ever").result.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::LaneFailed);
+}
