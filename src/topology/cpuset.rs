@@ -40,6 +40,16 @@ impl CpuSet {
         self.iter().filter(|&cpu| other.contains(cpu)).collect()
     }
 
+    /// Whether some CPU is in both sets.
+    pub fn meets(&self, other: &CpuSet) -> bool {
+        self.iter().any(|cpu| other.contains(cpu))
+    }
+
+    /// Whether each of this set's CPUs is in the other.
+    pub fn is_within(&self, other: &CpuSet) -> bool {
+        self.iter().all(|cpu| other.contains(cpu))
+    }
+
     /// Whether the set has this CPU.
     pub fn contains(&self, cpu: u32) -> bool {
         self.cpus.binary_search(&cpu).is_ok()
@@ -196,6 +206,8 @@ mod tests {
         assert_eq!(both.to_string(), "3-7,64");
         assert!(both.contains(64) && !both.contains(63));
         assert!(set("0-1").intersection(&set("2")).is_empty());
+        assert!(set("0-3").meets(&set("3-4")) && !set("0-3").meets(&set("4")));
+        assert!(set("3").is_within(&set("0-3")) && !set("3-4").is_within(&set("0-3")));
     }
 
     #[test]

@@ -5,9 +5,22 @@
 #![forbid(unsafe_code)]
 
 mod cpuset;
+#[cfg(test)]
+mod fake;
+#[cfg(feature = "hwloc")]
+#[allow(dead_code)] // Not wired into the engine yet.
+mod hwloc;
+#[allow(dead_code)]
+mod lanes;
+#[allow(dead_code)]
+mod queues;
 mod sysfs;
 
 pub use cpuset::{CpuSet, pin_current_thread};
+#[allow(unused_imports)]
+pub use lanes::{Lanes, Place, place_lanes};
+#[allow(unused_imports)]
+pub use queues::{HardwareQueue, QueueKind, QueueMap};
 
 /// The most lanes that [`default_lanes`] answers.
 pub const MAX_DEFAULT_LANES: usize = 8;
@@ -28,18 +41,49 @@ pub struct Node {
     pub id: u32,
     /// The node's CPUs that are online; none on a node of memory alone.
     pub cpus: CpuSet,
+    /// How far memory on each node is, by the firmware's account: one number for each of the topology's nodes, in
+    /// their order, 10 for the node itself. Empty where the machine does not say.
+    pub distance: Vec<u32>,
 }
 
 impl Topology {
     /// A machine of one node, number 0, with these CPUs.
     pub fn flat(cpus: CpuSet) -> Topology {
-        Topology { nodes: vec![Node { id: 0, cpus: cpus.clone() }], cpus }
+        Topology { nodes: vec![Node { id: 0, cpus: cpus.clone(), distance: Vec::new() }], cpus }
     }
 
     /// The same machine with only the CPUs that are in `allowed`. Nodes that lose all theirs are kept.
     pub fn within(&self, allowed: &CpuSet) -> Topology {
-        let restrict = |node: &Node| Node { id: node.id, cpus: node.cpus.intersection(allowed) };
+        let restrict = |node: &Node| Node { cpus: node.cpus.intersection(allowed), ..node.clone() };
         Topology { nodes: self.nodes.iter().map(restrict).collect(), cpus: self.cpus.intersection(allowed) }
+    }
+
+    /// The CPUs nearest to a node's memory that are in `allowed`: the node's own; where it has none, as a node of
+    /// memory alone (CXL), those of the nearest node that has some, or of all such nodes that are equally near.
+    /// `allowed` itself where the machine does not say what is near.
+    #[allow(dead_code)] // Not wired into the engine yet.
+    pub fn nearest_cpus(&self, node: u32, allowed: &CpuSet) -> CpuSet {
+        let Some(home) = self.nodes.iter().find(|other| other.id == node) else {
+            return allowed.clone();
+        };
+        let own = home.cpus.intersection(allowed);
+        if !own.is_empty() || home.distance.len() != self.nodes.len() {
+            return if own.is_empty() { allowed.clone() } else { own };
+        }
+        let known = self.nodes.iter().zip(&home.distance);
+        let usable: Vec<_> = known.filter(|(other, _)| other.cpus.meets(allowed)).collect();
+        let Some(least) = usable.iter().map(|(_, distance)| **distance).min() else {
+            return allowed.clone();
+        };
+        let nearest = usable.iter().filter(|(_, distance)| **distance == least);
+        nearest.flat_map(|(other, _)| other.cpus.iter()).filter(|&cpu| allowed.contains(cpu)).collect()
+    }
+
+    /// The node that has all of these CPUs, if one has.
+    #[allow(dead_code)] // Not wired into the engine yet.
+    pub fn node_of(&self, cpus: &CpuSet) -> Option<u32> {
+        let has_all = |node: &&Node| !cpus.is_empty() && cpus.is_within(&node.cpus);
+        self.nodes.iter().find(has_all).map(|node| node.id)
     }
 }
 
@@ -96,7 +140,8 @@ mod tests {
     }
 
     fn machine(nodes: &[(u32, &str)]) -> Topology {
-        let nodes: Vec<Node> = nodes.iter().map(|&(id, cpus)| Node { id, cpus: set(cpus) }).collect();
+        let nodes: Vec<Node> =
+            nodes.iter().map(|&(id, cpus)| Node { id, cpus: set(cpus), distance: Vec::new() }).collect();
         let cpus = nodes.iter().flat_map(|node| node.cpus.iter()).collect();
         Topology { nodes, cpus }
     }
@@ -146,5 +191,39 @@ mod tests {
         let two = machine(&[(0, "0-3"), (1, "4-7")]);
         let some = two.within(&set("2-3,90"));
         assert_eq!(some, Topology { nodes: machine(&[(0, "2-3"), (1, "")]).nodes, cpus: set("2-3") });
+    }
+
+    #[test]
+    fn nearest_cpus_go_by_distance_and_stay_within_the_allowed() {
+        let mut cxl = machine(&[(0, "0-3"), (1, "4-7"), (2, ""), (5, "")]);
+        cxl.nodes[0].distance = vec![10, 21, 14, 24];
+        cxl.nodes[2].distance = vec![24, 14, 10, 26];
+        cxl.nodes[3].distance = vec![17, 17, 26, 10];
+        for (node, allowed, nearest, why) in [
+            (0, "0-7", "0-3", "its own"),
+            (0, "6-7", "6-7", "a node outside the cpuset: the nearest that is inside"),
+            (1, "0-3", "0-3", "no distances known: anywhere"),
+            (2, "0-7", "4-7", "a node of memory alone"),
+            (2, "0-3,6", "6", "nearest counts only allowed CPUs"),
+            (2, "0-1", "0-1", "the nearest node is outside the cpuset"),
+            (5, "0-7", "0-7", "two nodes are equally near"),
+            (9, "2-5", "2-5", "a node that is not there"),
+            (2, "64", "64", "a cpuset that sysfs does not know"),
+        ] {
+            assert_eq!(cxl.nearest_cpus(node, &set(allowed)).to_string(), nearest, "{why}");
+        }
+        cxl.nodes[2].distance = vec![24];
+        assert_eq!(
+            cxl.nearest_cpus(2, &set("0-7")).to_string(),
+            "0-7",
+            "a row that does not fit says nothing"
+        );
+    }
+
+    #[test]
+    fn the_node_of_cpus_has_all_of_them() {
+        let two = machine(&[(0, "0-3"), (1, "4-7"), (2, "")]);
+        let of = |cpus: &str| two.node_of(&set(cpus));
+        assert_eq!((of("4,7"), of("3-4"), of(""), of("9")), (Some(1), None, None, None));
     }
 }

@@ -21,7 +21,7 @@ impl Topology {
     }
 
     /// The machine that `root`, in the place of `/sys/devices/system`, describes: `cpu/online` and
-    /// `node/node*/cpulist`. Without a folder `node` (a kernel without NUMA), or with no node in it, the machine
+    /// `node/node*/{cpulist,distance}`. Without a folder `node` (a kernel without NUMA), or with no node in it, the machine
     /// is one node.
     pub fn read_from(root: &Path) -> io::Result<Topology> {
         let cpus = read_list(&root.join("cpu/online"))?;
@@ -43,49 +43,41 @@ fn read_nodes(folder: &Path, online: &CpuSet) -> io::Result<Vec<Node>> {
         let id = name.to_str().and_then(|name| name.strip_prefix("node")).and_then(|id| id.parse().ok());
         if let Some(id) = id {
             let cpus = read_list(&entry.path().join("cpulist"))?;
-            nodes.push(Node { id, cpus: cpus.intersection(online) });
+            let distance = read_distance(&entry.path().join("distance"))?;
+            nodes.push(Node { id, cpus: cpus.intersection(online), distance });
         }
     }
     nodes.sort_unstable_by_key(|node| node.id);
     Ok(nodes)
 }
 
+/// The kernel writes one number for each online node, by ascending id, which are the nodes that have a folder.
+fn read_distance(path: &Path) -> io::Result<Vec<u32>> {
+    match fs::read_to_string(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(naming(path, error)),
+        Ok(row) => row.split_whitespace().map(str::parse).collect::<Result<_, _>>().map_err(|_| {
+            let message = format!("{:?} is not a row of distances", row.trim_ascii());
+            naming(path, io::Error::new(io::ErrorKind::InvalidData, message))
+        }),
+    }
+}
+
 fn read_list(path: &Path) -> io::Result<CpuSet> {
     fs::read_to_string(path).and_then(|list| list.parse()).map_err(|error| naming(path, error))
 }
 
-fn naming(path: &Path, error: io::Error) -> io::Error {
+pub(super) fn naming(path: &Path, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::PathBuf;
+    use crate::topology::fake::Fake;
 
-    /// A sysfs of our own making, removed when dropped.
-    struct Fake(PathBuf);
-
-    impl Fake {
-        fn new(name: &str, files: &[(&str, &str)]) -> Fake {
-            let root = std::env::temp_dir().join(format!("fullbore-sysfs-{}-{name}", std::process::id()));
-            for (path, content) in files {
-                let path = root.join(path);
-                fs::create_dir_all(path.parent().unwrap()).unwrap();
-                fs::write(path, content).unwrap();
-            }
-            Fake(root)
-        }
-
-        fn read(&self) -> io::Result<Topology> {
-            Topology::read_from(&self.0)
-        }
-    }
-
-    impl Drop for Fake {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
+    fn read(fake: &Fake) -> io::Result<Topology> {
+        Topology::read_from(fake.root())
     }
 
     fn nodes(topology: &Topology) -> Vec<(u32, String)> {
@@ -104,7 +96,7 @@ mod tests {
                 ("node/node0/cpulist", "0,2,4,6\n"),
             ],
         );
-        let topology = fake.read().unwrap();
+        let topology = read(&fake).unwrap();
         assert_eq!(topology.cpus.to_string(), "0-7");
         assert_eq!(nodes(&topology), [(0, "0,2,4,6".to_owned()), (1, "1,3,5,7".to_owned())]);
     }
@@ -115,15 +107,36 @@ mod tests {
             "memory",
             &[("cpu/online", "0-3\n"), ("node/node0/cpulist", "0-3\n"), ("node/node1/cpulist", "\n")],
         );
-        assert_eq!(nodes(&fake.read().unwrap()), [(0, "0-3".to_owned()), (1, String::new())]);
+        assert_eq!(nodes(&read(&fake).unwrap()), [(0, "0-3".to_owned()), (1, String::new())]);
+    }
+
+    #[test]
+    fn distances_lead_from_memory_alone_to_the_nearest_cpus() {
+        let fake = Fake::new(
+            "distance",
+            &[
+                ("cpu/online", "0-7\n"),
+                ("node/node0/cpulist", "0-3\n"),
+                ("node/node0/distance", "10 20 17\n"),
+                ("node/node1/cpulist", "4-7\n"),
+                ("node/node1/distance", "20 10 14\n"),
+                ("node/node12/cpulist", "\n"),
+                ("node/node12/distance", "17 14 10\n"),
+            ],
+        );
+        let topology = read(&fake).unwrap();
+        assert_eq!(topology.nodes[2].distance, [17, 14, 10], "node 12 after nodes 0 and 1");
+        assert_eq!(topology.nearest_cpus(12, &topology.cpus).to_string(), "4-7");
+        assert_eq!(topology.nearest_cpus(12, &"0-4".parse().unwrap()).to_string(), "4");
+        assert_eq!(topology.nearest_cpus(12, &"0-2".parse().unwrap()).to_string(), "0-2");
     }
 
     #[test]
     fn a_machine_without_node_folder_is_one_node() {
         let fake = Fake::new("flat", &[("cpu/online", "0-1\n")]);
-        assert_eq!(fake.read().unwrap(), Topology::flat("0-1".parse().unwrap()));
+        assert_eq!(read(&fake).unwrap(), Topology::flat("0-1".parse().unwrap()));
         let fake = Fake::new("no-nodes", &[("cpu/online", "0-1\n"), ("node/possible", "0\n")]);
-        assert_eq!(nodes(&fake.read().unwrap()), [(0, "0-1".to_owned())]);
+        assert_eq!(nodes(&read(&fake).unwrap()), [(0, "0-1".to_owned())]);
     }
 
     #[test]
@@ -138,7 +151,7 @@ mod tests {
             ],
         );
         let expected = [(0, "0,2-3".to_owned()), (8, "64".to_owned()), (10, "1500".to_owned())];
-        assert_eq!(nodes(&fake.read().unwrap()), expected, "by number, not as text");
+        assert_eq!(nodes(&read(&fake).unwrap()), expected, "by number, not as text");
     }
 
     #[test]
@@ -153,13 +166,19 @@ mod tests {
                 io::ErrorKind::InvalidData,
             ),
             (
+                "distance-x",
+                vec![("cpu/online", "0\n"), ("node/node0/cpulist", "0\n"), ("node/node0/distance", "10 x\n")],
+                "node0/distance",
+                io::ErrorKind::InvalidData,
+            ),
+            (
                 "no-list",
                 vec![("cpu/online", "0\n"), ("node/node0/distance", "10\n")],
                 "node0/cpulist",
                 io::ErrorKind::NotFound,
             ),
         ] {
-            let error = Fake::new(name, &files).read().unwrap_err();
+            let error = read(&Fake::new(name, &files)).unwrap_err();
             assert_eq!(error.kind(), kind, "{name}");
             assert!(error.to_string().contains(at_fault), "{error} does not name {at_fault}");
         }
