@@ -2,6 +2,8 @@
 
 mod file;
 mod ioctl;
+#[allow(dead_code, unused_imports)] // Until targets are made of it.
+pub mod nvme;
 mod open;
 mod probe;
 
