@@ -44,7 +44,7 @@ fn converted(hwloc: &Hwloc) -> io::Result<Topology> {
 }
 
 /// To a node of memory alone hwloc lends the CPUs of the node nearest to it. The kernel says which node a CPU is of;
-/// hwloc does not, but the kernel numbers nodes of memory alone after those that have CPUs.
+/// hwloc does not, but as a rule nodes of memory alone are numbered after those that have CPUs.
 fn own_cpus_only(nodes: &mut [Node]) {
     let mut given = CpuSet::default();
     for node in nodes {
@@ -112,9 +112,9 @@ mod tests {
 
     #[test]
     fn lent_cpus_are_not_a_nodes_own() {
-        // Each package's second node has no CPUs of its own, as with memory on the package in flat mode.
-        let flat = synthetic("Package:2 [NUMANode(indexes=0,1)] [NUMANode(indexes=2,3)] Core:2 PU:1");
-        let owned = [(0, "0-1"), (1, "2-3"), (2, ""), (3, "")].map(|(id, cpus)| (id, cpus.to_owned()));
+        // Each package has a second node, of memory alone, as with memory on the package in flat mode.
+        let flat = synthetic("Package:2 [NUMANode] [NUMANode] Core:2 PU:1");
+        let owned = [(0, "0-1"), (1, ""), (2, "2-3"), (3, "")].map(|(id, cpus)| (id, cpus.to_owned()));
         assert_eq!(nodes(&flat), owned);
     }
 }
