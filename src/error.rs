@@ -69,6 +69,7 @@ pub struct Error {
     len: Option<u64>,
     extent: Option<u32>,
     errno: Option<i32>,
+    nvme: Option<u16>,
 }
 
 impl Error {
@@ -82,6 +83,7 @@ impl Error {
             len: None,
             extent: None,
             errno: None,
+            nvme: None,
         }
     }
 
@@ -128,6 +130,18 @@ impl Error {
     pub fn with_kind(mut self, kind: ErrorKind) -> Error {
         self.kind = kind;
         self
+    }
+
+    /// Notes a NVMe status.
+    pub(crate) fn with_nvme(mut self, status: u16) -> Error {
+        self.nvme = Some(status);
+        self
+    }
+
+    /// The drive's status, where it failed a command: status code type in bits 8-10, status code in bits 0-7, do not
+    /// retry 0x4000. It is never an errno.
+    pub fn nvme_status(&self) -> Option<u16> {
+        self.nvme
     }
 
     /// What went wrong.

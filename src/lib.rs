@@ -44,9 +44,10 @@ mod queue;
 mod target;
 mod topology;
 
-pub use api::{Client, Engine, EngineBuilder, LaneStats, Rejected, Stats, Target, Ticket, TransferId};
+pub use api::{Client, Drive, Engine, EngineBuilder, LaneStats, Rejected, Stats, Target, Ticket, TransferId};
 pub use error::{Error, ErrorKind};
 pub use lane::{Completion, Extent, LatencyHistogram, Path, PathReport, PathSet, Priority, Times, Transfer};
 pub use memory::{AllocOptions, HostLease, Mem, RawExtent, RawOutcome, Region, RegionRange, ReleaseError};
 pub use plan::Geometry;
 pub use target::{Op, OpenOptions};
+pub use topology::Lanes;

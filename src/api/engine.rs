@@ -2,19 +2,19 @@
 
 use super::Target;
 use super::file_slots::{FileSlots, Unregister};
+use super::groups::Groups;
 use super::shared::{Settings, Shared, ring_refusal};
 use super::stats::Stats;
 use crate::error::{Error, ErrorKind};
-use crate::lane::{
-    Clock, Core, LaneOptions, LaneSpec, LaneThread, PathReport, QueueKind, Stop, Watch, Watchdog,
-};
+use crate::lane::{Clock, Core, PathReport, Stop, Watch, Watchdog};
 use crate::memory::{AllocOptions, ForkGuard, Region, RegionInner, Regions, TableRing};
-use crate::target::{OpenOptions, TargetInner, open, open_null};
-use crate::topology::{CpuSet, Topology, default_lanes, lane_cpus};
+use crate::queue::try_passthrough;
+use crate::target::{Kind, OpenOptions, TargetInner, open, open_null, stripe};
+use crate::topology::{CpuSet, Lanes, Topology};
 use std::path::Path;
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -24,7 +24,8 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 pub struct EngineBuilder {
     command_size: u32,
     lane_depth: u32,
-    lanes: Option<usize>,
+    lanes: Lanes,
+    processes: u32,
     max_transfers: usize,
     unit_size: Option<u64>,
     deadline: Option<Duration>,
@@ -46,12 +47,22 @@ impl EngineBuilder {
         self
     }
 
-    /// How many lanes, each a thread and a ring (1 to 64). They run on the CPUs that the calling thread may use.
+    /// How many lanes, each a thread and a ring: a number (1 to 64), or a rule. They run on the CPUs that the calling
+    /// thread may use.
     ///
-    /// Default: the CPUs at hand, at most 8. Each lane adds a ring to the file's contention; on files more of them
-    /// than CPUs only compete with their own kernel workers.
-    pub fn lanes(mut self, lanes: usize) -> Self {
-        self.lanes = Some(lanes);
+    /// Files share one group of lanes; a drive gets its own when it is first opened, on the CPUs of its hardware
+    /// queues. The default, [`Lanes::Auto`]: for files as many as there are CPUs at hand, for a drive as many as it has
+    /// queues, at most 8 each. More lanes on files than CPUs only compete with their own kernel workers. A rule about
+    /// queues means nothing to files: [`Lanes::PerQueue`] is `Auto` there.
+    pub fn lanes(mut self, lanes: impl Into<Lanes>) -> Self {
+        self.lanes = lanes.into();
+        self
+    }
+
+    /// How many processes use the same drives in this way (default 1; 1 to 1024): each lane keeps to this one's share
+    /// of its hardware queue's tags, so that no process makes another wait in the kernel.
+    pub fn processes(mut self, processes: u32) -> Self {
+        self.processes = processes;
         self
     }
 
@@ -103,8 +114,11 @@ impl EngineBuilder {
         if !(1..=4096).contains(&self.lane_depth) {
             return bad("lane_depth must be 1 to 4096 commands");
         }
-        if self.lanes.is_some_and(|lanes| !(1..=64).contains(&lanes)) {
+        if matches!(self.lanes, Lanes::Count(lanes) if !(1..=64).contains(&lanes)) {
             return bad("lanes must be 1 to 64");
+        }
+        if !(1..=1024).contains(&self.processes) {
+            return bad("processes must be 1 to 1024");
         }
         if !(1..=65_536).contains(&self.max_transfers) {
             return bad("max_transfers must be 1 to 65 536");
@@ -122,65 +136,46 @@ impl EngineBuilder {
     /// Builds the engine and starts its lanes.
     pub fn build(self) -> Result<Engine, Error> {
         self.check()?;
-        let allowed = CpuSet::of_process().map_err(|e| Error::io("cannot tell this process's CPUs", &e))?;
+        let cpus = "cannot tell this process's CPUs; is /proc mounted?";
+        let allowed = CpuSet::of_process().map_err(|e| Error::io(cpus, &e))?;
         let topology = Topology::read().unwrap_or_else(|_| Topology::flat(allowed.clone()));
-        let count = self.lanes.unwrap_or_else(|| default_lanes(&allowed));
         if let Some(refusal) = ring_refusal().filter(|_| !self.null) {
             return Err(refusal);
         }
         let table_ring =
             TableRing::new(self.clone_buffers && !self.null).map_err(|e| crate::lane::explain_ring(&e))?;
-        let fork = ForkGuard::new().map_err(|e| Error::io("cannot map a page", &e))?;
-        let core = Arc::new(Core::new(
-            self.max_transfers,
-            Arc::new(Regions::default()),
-            Clock::Real(Instant::now()),
-        ));
-        let kind = if self.null { QueueKind::Null } else { QueueKind::Uring { source: table_ring.source() } };
-        let options = LaneOptions {
-            depth: self.lane_depth as usize,
-            command_size: self.command_size,
-            first_generation: 0,
+        let fork = ForkGuard::new().map_err(|e| Error::io("cannot map a page; free some memory", &e))?;
+        let regions = Arc::new(Regions::default());
+        let shared = Shared {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            core: Arc::new(Core::new(self.max_transfers, regions, Clock::Real(Instant::now()))),
+            groups: Groups::new(),
+            gate: RwLock::new(()),
+            topology,
+            allowed,
+            table_ring,
+            files: FileSlots::new(),
+            fork,
+            settings: Settings {
+                command_size: self.command_size,
+                unit_size: self.unit(),
+                deadline: self.deadline,
+                grace: self.grace,
+                null: self.null,
+                lanes: self.lanes,
+                lane_depth: self.lane_depth,
+                processes: self.processes,
+            },
         };
-        let mut threads = Vec::with_capacity(count);
-        for (number, cpus) in lane_cpus(&topology, &allowed, count).into_iter().enumerate() {
-            let started =
-                LaneThread::start(&core, LaneSpec { number, kind, options, cpus, grace: self.grace });
-            match started {
-                Ok(thread) => threads.push(thread),
-                Err(error) => {
-                    stop_lanes(&mut threads, self.grace);
-                    return Err(error);
-                }
-            }
-        }
-        let settings = Settings {
-            command_size: self.command_size,
-            unit_size: self.unit(),
-            deadline: self.deadline,
-            grace: self.grace,
-            null: self.null,
-        };
-        Engine::start(threads, core, table_ring, fork, settings)
+        shared.grow_files()?;
+        Engine::start(Arc::new(shared))
     }
-}
-
-/// Asks lanes to end and waits for them. False: some did not end in time.
-fn stop_lanes(threads: &mut [LaneThread], grace: Duration) -> bool {
-    threads.iter().for_each(LaneThread::stop);
-    let until = Instant::now() + grace + Duration::from_secs(1);
-    // Each is waited for, also after one that did not end.
-    let late = threads
-        .iter_mut()
-        .filter_map(|t| (!t.join(until.saturating_duration_since(Instant::now()))).then_some(()));
-    late.count() == 0
 }
 
 /// Owns lanes, targets and regions. Dropping it stops all transfers, drains them within the grace and ends the lanes;
 /// every transfer still gets its completion.
 pub struct Engine {
     shared: Arc<Shared>,
-    threads: Vec<LaneThread>,
     watchdog: Option<Watchdog>,
 }
 
@@ -196,7 +191,8 @@ impl Engine {
         EngineBuilder {
             command_size: 128 << 10,
             lane_depth: 32,
-            lanes: None,
+            lanes: Lanes::Auto,
+            processes: 1,
             max_transfers: 1024,
             unit_size: None,
             deadline: Some(Duration::from_secs(30)),
@@ -206,27 +202,9 @@ impl Engine {
         }
     }
 
-    fn start(
-        threads: Vec<LaneThread>,
-        core: Arc<Core>,
-        table_ring: TableRing,
-        fork: ForkGuard,
-        settings: Settings,
-    ) -> Result<Engine, Error> {
-        let lanes: Vec<_> = threads.iter().map(|t| t.inbox.clone()).collect();
-        let watch = Watch::new(core.clone(), lanes.clone(), settings.grace);
-        let shared = Arc::new(Shared {
-            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-            core,
-            lanes,
-            cpus: threads.iter().map(|t| t.cpus.clone()).collect(),
-            flags: threads.iter().map(|t| t.description.clone()).collect(),
-            table_ring,
-            files: FileSlots::new(),
-            fork,
-            settings,
-        });
-        let mut engine = Engine { shared, threads, watchdog: None };
+    fn start(shared: Arc<Shared>) -> Result<Engine, Error> {
+        let watch = Watch::new(shared.core.clone(), shared.settings.grace);
+        let mut engine = Engine { shared, watchdog: None };
         let watchdog = Watchdog::start(watch).map_err(|e| {
             let message = "cannot start the watchdog's thread; raise the limit (ulimit -u)";
             Error::io(message, &e).with_kind(ErrorKind::Resource)
@@ -239,7 +217,8 @@ impl Engine {
         &self.shared
     }
 
-    /// Opens a file or a block device.
+    /// Opens a file, a block device, or a NVMe namespace by its character device (`/dev/ng0n1`): then commands pass the
+    /// kernel's block layer by.
     pub fn open(&self, path: impl AsRef<Path>, options: OpenOptions) -> Result<Target, Error> {
         self.shared.check()?;
         if self.shared.settings.null {
@@ -247,7 +226,23 @@ impl Engine {
                 "an engine over the null queue moves nothing; use open_null, or build without null()";
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
-        self.admit(open(path.as_ref(), &options, self.shared.id, self.shared.settings.command_size)?)
+        let mut target = open(path.as_ref(), &options, self.shared.id, self.shared.settings.command_size)?;
+        if target.kind == Kind::Nvme {
+            target.unfixed = try_passthrough(&target).map_err(|e| e.on(&target.name))?;
+        }
+        self.admit(target)
+    }
+
+    /// Makes one target of several: `chunk` bytes (whole blocks, at most 1 GiB) go to each in turn. All are of one
+    /// kind and geometry, opened alike, and none is named twice. Transfers use the lanes of every member at once.
+    pub fn stripe(&self, members: &[Target], chunk: u64) -> Result<Target, Error> {
+        self.shared.check()?;
+        if let Some(other) = members.iter().find(|member| member.inner.engine != self.shared.id) {
+            let message = "a member of the stripe belongs to another engine; open it on this one";
+            return Err(Error::new(ErrorKind::WrongEngine, message).on(&other.inner.name));
+        }
+        let members = members.iter().map(|member| member.inner.clone()).collect();
+        Ok(Target { inner: Arc::new(stripe(members, chunk, self.shared.id)?) })
     }
 
     /// A target of `size` bytes for an engine over the null queue.
@@ -261,6 +256,8 @@ impl Engine {
     }
 
     fn admit(&self, target: TargetInner) -> Result<Target, Error> {
+        let group = self.shared.group_for(&target).map_err(|e| e.on(&target.name))?;
+        let _ = target.groups.set(vec![vec![group]]);
         let _ = target.closer.set(Box::new(Unregister(Arc::downgrade(&self.shared))));
         self.shared.register_file(&target);
         Ok(Target { inner: Arc::new(target) })
@@ -311,9 +308,9 @@ impl Engine {
         self.shared.stats()
     }
 
-    /// How many lanes it has.
+    /// How many lanes it has, over all groups.
     pub fn lanes(&self) -> usize {
-        self.shared.lanes.len()
+        self.shared.core.see_lanes(<[_]>::len)
     }
 }
 
@@ -321,7 +318,7 @@ impl Drop for Engine {
     fn drop(&mut self) {
         if self.shared.fork.forked() {
             // The threads are the parent's; there is nothing here to wait for.
-            std::mem::forget(std::mem::take(&mut self.threads));
+            self.shared.groups.forget();
             std::mem::forget(self.watchdog.take());
             return;
         }
@@ -331,7 +328,7 @@ impl Drop for Engine {
             (0..core.table.len() as u32).filter_map(|i| core.table.active(i)).for_each(each);
         };
         stop_all(&|handle| core.stop(handle, Stop::Shutdown));
-        if !stop_lanes(&mut self.threads, self.shared.settings.grace) {
+        if !self.shared.groups.stop(self.shared.settings.grace) {
             tracing::error!(
                 "a lane did not end within the grace; it is left to itself, with its ring and memory"
             );

@@ -30,7 +30,7 @@ impl Closer for Unregister {
         let Some(shared) = self.0.upgrade().filter(|s| !s.fork.forked()) else { return };
         // Nobody waits here: this may be a lane's own thread. The place is reused once every lane let go of it.
         let place = Arc::new(Place { slot, shared: Arc::downgrade(&shared) });
-        for lane in &shared.lanes {
+        for lane in shared.core.lanes() {
             lane.send(Control::CloseFile { slot, done: place.clone() });
         }
     }

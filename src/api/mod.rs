@@ -3,6 +3,7 @@
 mod client;
 mod engine;
 mod file_slots;
+mod groups;
 mod shared;
 mod stats;
 mod submit;
@@ -13,5 +14,5 @@ pub use client::{Client, TransferId};
 pub use engine::{Engine, EngineBuilder};
 pub use stats::{LaneStats, Stats};
 pub use submit::Rejected;
-pub use target::Target;
+pub use target::{Drive, Target};
 pub use ticket::Ticket;

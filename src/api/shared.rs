@@ -1,13 +1,14 @@
 //! The engine's inner half, which every handle keeps alive.
 
 use super::file_slots::FileSlots;
+use super::groups::Groups;
 use crate::error::{Error, ErrorKind};
 use crate::lane::{Acks, Control, Core, Handle, Inbox, Stop, explain_ring};
 use crate::memory::{AllocOptions, ForkGuard, RegionInner, Releaser, TableRing, alloc};
-use crate::topology::CpuSet;
+use crate::topology::{CpuSet, Lanes, Topology};
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 /// How long a lane may take to answer a message that a caller waits for.
@@ -21,15 +22,22 @@ pub struct Settings {
     pub deadline: Option<Duration>,
     pub grace: Duration,
     pub null: bool,
+    pub lanes: Lanes,
+    pub lane_depth: u32,
+    /// How many processes share the drives' tags.
+    pub processes: u32,
 }
 
 /// See the module.
 pub struct Shared {
     pub id: u64,
     pub core: Arc<Core>,
-    pub lanes: Vec<Arc<Inbox>>,
-    pub cpus: Vec<CpuSet>,
-    pub flags: Vec<String>,
+    pub groups: Groups,
+    /// Written while lanes are made, read while regions come and go: the ones miss none of the others.
+    pub gate: RwLock<()>,
+    pub topology: Topology,
+    /// CPUs that lanes may run on.
+    pub allowed: CpuSet,
     pub table_ring: TableRing,
     pub files: FileSlots,
     pub fork: ForkGuard,
@@ -38,7 +46,7 @@ pub struct Shared {
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "engine {} with {} lanes", self.id, self.lanes.len())
+        write!(f, "engine {} with {} lanes", self.id, self.core.see_lanes(<[_]>::len))
     }
 }
 
@@ -69,14 +77,20 @@ impl Shared {
         within: Duration,
         message: impl Fn(Arc<Acks>) -> Control,
     ) -> Option<Result<(), i32>> {
-        let acks = Acks::new(self.lanes.len());
-        self.lanes.iter().for_each(|lane| lane.send(message(acks.clone())));
-        acks.wait(within)
+        tell(&self.core.lanes(), within, message)
+    }
+
+    fn still(&self) -> RwLockReadGuard<'_, ()> {
+        self.gate.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes a region over memory of our own.
     pub fn alloc(&self, bytes: usize, options: &AllocOptions) -> Result<Arc<RegionInner>, Error> {
         let mapping = alloc(bytes, options)?;
+        if !self.table_ring.clones() && !self.settings.null {
+            // Lanes register for themselves, within their loops: the pages are made here, not there.
+            mapping.populate();
+        }
         self.admit(|id| RegionInner::owned(id, self.id, self.core.regions.raw_counts(), mapping, bytes))
     }
 
@@ -93,6 +107,7 @@ impl Shared {
             let message = "an engine has at most 16 384 regions; register larger pieces, or release some";
             return Err(Error::new(ErrorKind::Resource, message));
         };
+        let _still = self.still();
         let registration =
             if self.settings.null { Err("the null queue needs none".into()) } else { self.pin(&region) };
         if let Err(note) = &registration {
@@ -108,9 +123,7 @@ impl Shared {
         let slabs =
             self.table_ring.add(region, self.settings.command_size).map_err(|e| self.explain_pin(&e, len))?;
         let id = region.id;
-        // A lane that registers for itself faults in and pins every page: that takes as long as there is memory.
-        let within = ANSWER + Duration::from_secs(4 * (len >> 30) + 4);
-        match self.tell_lanes(within, |acks| Control::AddBuffers { id, slabs, acks }) {
+        match self.tell_lanes(ANSWER + pin_time(len), |acks| Control::AddBuffers { id, slabs, acks }) {
             Some(Ok(())) => Ok(slabs),
             other => {
                 // What one lane refused, no lane keeps: the path would depend on the lane.
@@ -141,10 +154,10 @@ impl Shared {
 
     /// Bytes that registering `len` bytes charges to RLIMIT_MEMLOCK.
     pub fn memlock_for(&self, len: u64) -> u64 {
-        if self.table_ring.clones() { len } else { len * self.lanes.len() as u64 }
+        if self.table_ring.clones() { len } else { len * self.core.see_lanes(<[_]>::len) as u64 }
     }
 
-    fn explain_pin(&self, error: &std::io::Error, len: u64) -> String {
+    pub(super) fn explain_pin(&self, error: &std::io::Error, len: u64) -> String {
         let (need, clones) = (self.memlock_for(len), self.table_ring.clones());
         let each = if clones {
             ""
@@ -173,6 +186,8 @@ impl Releaser for Shared {
         if self.fork.forked() {
             return true; // the child's copy of the handle; the parent's rings are not ours to touch
         }
+        let _still = self.still();
+        region.unpinned.store(true, Ordering::SeqCst);
         let released = match region.registration.get() {
             Some(Ok(slabs)) => self.unpin(region.id, slabs, within),
             // A lane that did not answer may still come to register it, and then lets go of it.
@@ -186,6 +201,22 @@ impl Releaser for Shared {
         }
         released
     }
+}
+
+/// Sends each of `lanes` a message and waits for all answers. `None`: some lane did not answer in time.
+pub fn tell(
+    lanes: &[Arc<Inbox>],
+    within: Duration,
+    message: impl Fn(Arc<Acks>) -> Control,
+) -> Option<Result<(), i32>> {
+    let acks = Acks::new(lanes.len());
+    lanes.iter().for_each(|lane| lane.send(message(acks.clone())));
+    acks.wait(within)
+}
+
+/// A lane that registers for itself faults in and pins every page: that takes as long as there is memory.
+pub fn pin_time(len: u64) -> Duration {
+    Duration::from_secs(10 * (len >> 30) + 10)
 }
 
 /// The refusal of a ring, if this process gets none.

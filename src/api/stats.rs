@@ -1,7 +1,8 @@
 //! What the engine counted, as a snapshot.
 
+use super::groups::GroupLane;
 use super::shared::Shared;
-use crate::lane::{Inbox, LatencyHistogram};
+use crate::lane::{LatencyHistogram, Path};
 use std::sync::atomic::Ordering;
 
 /// A snapshot of the engine's counters, which all run since it was built.
@@ -22,6 +23,12 @@ pub struct Stats {
 /// What one lane counted.
 #[derive(Clone, Debug, Default)]
 pub struct LaneStats {
+    /// The drive whose commands it issues: controllers' names; `None`: it serves files.
+    pub drive: Option<String>,
+    /// The hardware queue that its commands land on, where it is one.
+    pub queue: Option<u32>,
+    /// Most commands that it has in flight: the engine's lane depth, or this engine's share of the queue's tags.
+    pub depth: u32,
     /// CPUs it may run on, as the kernel writes lists.
     pub cpus: String,
     /// The setup flags of its ring.
@@ -30,6 +37,11 @@ pub struct LaneStats {
     pub commands: u64,
     /// Bytes moved by those that succeeded.
     pub bytes: u64,
+    /// The same by path, for those paths that were taken.
+    pub paths: Vec<(Path, u64)>,
+    /// Threads of the kernel that work for its ring at this moment (iou-wrk). The engine's depth makes none; a file
+    /// system that cannot be asked without blocking does (tmpfs, ext4 writes into blocks not allocated).
+    pub kernel_workers: usize,
     /// Calls of io_uring_enter.
     pub enters: u64,
     /// Of those, how many could wait.
@@ -56,13 +68,17 @@ pub struct LaneStats {
 
 impl Shared {
     pub(super) fn stats(&self) -> Stats {
-        let lanes = self.lanes.iter().enumerate();
         let registered = |r: &std::sync::Arc<crate::memory::RegionInner>| {
-            matches!(r.registration.get(), Some(Ok(_))).then(|| self.memlock_for(r.len() as u64))
+            r.pinned().map(|_| self.memlock_for(r.len() as u64))
         };
+        let workers = kernel_workers();
         Stats {
-            lanes: lanes
-                .map(|(i, lane)| lane_stats(lane, self.cpus[i].to_string(), self.flags[i].clone()))
+            lanes: self
+                .groups
+                .iter()
+                .flat_map(|group| {
+                    group.lanes.iter().map(|lane| lane_stats(group.drive.clone(), lane, &workers))
+                })
                 .collect(),
             active: self.core.table.taken(),
             quarantined_bytes: self.core.quarantined.load(Ordering::Relaxed),
@@ -72,11 +88,26 @@ impl Shared {
     }
 }
 
-fn lane_stats(lane: &Inbox, cpus: String, ring_flags: String) -> LaneStats {
+/// The threads whose rings the kernel's workers of this process serve, one for each worker: they are threads of the
+/// process, and named after the ring's.
+fn kernel_workers() -> Vec<u32> {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+    names.filter_map(|name| name.trim().strip_prefix("iou-wrk-")?.parse().ok()).collect()
+}
+
+fn lane_stats(drive: Option<String>, lane: &GroupLane, workers: &[u32]) -> LaneStats {
+    let (place, flags, lane) = (&lane.place, &lane.flags, &lane.inbox);
     let counters = &lane.counters;
+    let tid = lane.tid.load(Ordering::Relaxed);
     LaneStats {
-        cpus,
-        ring_flags,
+        drive,
+        queue: place.queue,
+        depth: place.depth,
+        cpus: place.cpus.to_string(),
+        ring_flags: flags.clone(),
+        paths: counters.paths(),
+        kernel_workers: workers.iter().filter(|worker| **worker == tid).count(),
         commands: counters.commands.get(),
         bytes: counters.bytes.get(),
         enters: counters.enters.get(),

@@ -1,5 +1,6 @@
 //! Submission: everything that can be checked is checked, then the transfer is dealt to lanes.
 
+use super::groups::Group;
 use super::shared::Shared;
 use crate::error::{Error, ErrorKind};
 use crate::lane::{
@@ -7,7 +8,7 @@ use crate::lane::{
     units_of,
 };
 use crate::memory::{RawExtent, RawList, RegionInner, Snapshot};
-use crate::plan::{UnitCursor, routes};
+use crate::plan::{PARTS, UnitCursor, routes};
 use crate::target::{Kind, Op, TargetInner};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -66,21 +67,22 @@ impl Shared {
     pub fn path(&self, target: &TargetInner, region: Option<&RegionInner>) -> PathReport {
         let (fixed, why) = match region.map(|r| r.registration.get()) {
             _ if target.kind == Kind::Null => (false, "the null target moves nothing".into()),
-            Some(Some(Ok(_))) if region.is_some_and(|r| r.closing.load(Ordering::Relaxed)) => {
+            Some(Some(Ok(_))) if region.is_some_and(|r| r.pinned().is_none()) => {
                 (false, "the region was dropped, and the rings let go of it".into())
             }
-            Some(Some(Ok(_))) => (true, "the region is registered with every ring".into()),
+            Some(Some(Ok(_))) => match &target.unfixed {
+                Some(note) => (false, note.clone()),
+                None => (true, "the region is registered with every ring".into()),
+            },
             Some(Some(Err(note))) => (false, note.clone()),
             Some(None) | None => (false, "the memory is not registered; see Engine::register_host".into()),
         };
-        let path = match (target.kind, target.direct, fixed) {
-            (Kind::Null, ..) => Path::Null,
-            (_, true, true) => Path::Fixed,
-            (_, true, false) => Path::Plain,
-            (_, false, true) => Path::FixedBuffered,
-            (_, false, false) => Path::Buffered,
+        let path = Path::of(target.kind, target.direct, false, fixed);
+        let direct = match (target.kind, target.direct) {
+            (Kind::Nvme, _) => "NVMe passthrough",
+            (_, true) => "O_DIRECT",
+            (_, false) => "the page cache was asked for",
         };
-        let direct = if target.direct { "O_DIRECT" } else { "the page cache was asked for" };
         PathReport { path, reason: format!("{direct}; {why}") }
     }
 
@@ -97,7 +99,8 @@ impl Shared {
             Path::Null => (true, false),
             _ => routes(geometry, extent.offset(), extent.len(), extent.window().addr()),
         };
-        if found.path == wanted && !scratch || wanted == Path::Scratch && !straight {
+        let by_scratch = Path::of(target.kind, target.direct, true, false);
+        if found.path == wanted && !scratch || wanted == by_scratch && scratch && !straight {
             return Ok(());
         }
         let reason = if straight && found.path != wanted {
@@ -205,56 +208,80 @@ impl Shared {
         };
         let nanos = |d: Duration| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX);
         let deadline = within.map_or(u64::MAX, |d| submitted.saturating_add(nanos(d)));
-        let block = job.target().geometry.block;
+        let target = job.target().clone();
+        let block = target.geometry.block;
         // Units are cut on whole blocks, however large those are.
         let unit_size = self.settings.unit_size.next_multiple_of(block as u64);
         let units = units_of(&job, unit_size);
         let handle = self.core.table.activate(job, Admission { units, deadline, submitted, tag })?;
-        let cursor = UnitCursor::new(unit_size, block);
-        self.deal(Share { handle, class, deadline, cursor }, units as usize);
+        self.deal(handle, &target, (class, deadline, unit_size), &units);
         if self.core.closing.load(Ordering::SeqCst) {
             self.core.stop(handle, Stop::Shutdown); // the engine's own sweep may have passed already
         }
         Ok(handle)
     }
 
-    /// Deals a share to as many lanes as there are units; a single unit goes to one near the caller.
-    fn deal(&self, share: Share, units: usize) {
-        let (lanes, turn) = (self.lanes.len(), TURN.get());
+    /// Deals each part's share to its lanes.
+    fn deal(
+        &self,
+        handle: Handle,
+        target: &TargetInner,
+        (class, deadline, unit_size): (u8, u64, u64),
+        units: &[u32; PARTS],
+    ) {
+        let turn = TURN.get();
         TURN.set(turn.wrapping_add(1));
-        let near = if units < lanes { self.near(turn) } else { 0 };
-        let (mut dealt, mut dead) = (0, false);
-        for step in 0..lanes {
-            let lane = &self.lanes[(near + step) % lanes];
-            let taken = lane.deal(share, |handle| self.core.table.claimable(handle));
-            dealt += taken as usize;
-            dead |= !taken;
-            if dealt == units {
-                break;
+        for part in (0..target.parts()).filter(|part| units[*part] > 0) {
+            let cursor = UnitCursor::over(target.part(part), unit_size, target.geometry.block);
+            let share = Share { handle, class, part: part as u8, deadline, cursor };
+            let groups = target.groups.get().and_then(|groups| groups.get(part));
+            let groups = groups.map_or(&[0][..], Vec::as_slice);
+            if self.deal_part(share, groups, units[part] as usize, turn) == 0 {
+                self.core.stop(handle, Stop::LaneFailed);
             }
         }
-        if dealt == 0 {
-            self.core.stop(share.handle, Stop::LaneFailed);
+    }
+
+    /// Deals a share to as many lanes as there are units; a single unit goes to one near the caller. Answers how many
+    /// lanes have it.
+    fn deal_part(&self, share: Share, groups: &[usize], units: usize, turn: usize) -> usize {
+        let (mut dealt, mut dead) = (0, false);
+        'groups: for group in groups.iter().filter_map(|group| self.groups.get(*group)) {
+            let lanes = group.lanes.len();
+            let near = if units < lanes { group.near(turn) } else { 0 };
+            for step in 0..lanes {
+                let lane = &group.lanes[(near + step) % lanes].inbox;
+                let taken = lane.deal(share, |share| self.core.claimable(share));
+                dealt += taken as usize;
+                dead |= !taken;
+                if dealt == units {
+                    break 'groups;
+                }
+            }
         }
         if dead {
             self.bury_dead();
         }
+        dealt
     }
 
     /// Shares that reached an inbox while its lane died. Lanes that were dead before got none, so nobody else need
     /// have these: their transfers fail, as the dying lane would have said.
     fn bury_dead(&self) {
-        let dead = self.lanes.iter().filter(|lane| !lane.alive.load(Ordering::SeqCst));
+        let lanes = self.core.lanes();
+        let dead = lanes.iter().filter(|lane| !lane.alive.load(Ordering::SeqCst));
         dead.flat_map(|lane| lane.bury()).for_each(|handle| self.core.stop(handle, Stop::LaneFailed));
     }
+}
 
+impl Group {
     /// A lane that runs where the caller does, in turn.
     fn near(&self, turn: usize) -> usize {
         let cpu = nix::sched::sched_getcpu().unwrap_or(0) as u32;
         let lanes = self.lanes.len();
         (0..lanes)
             .map(|i| (turn + i) % lanes)
-            .find(|lane| self.cpus[*lane].contains(cpu) && self.lanes[*lane].moves())
+            .find(|lane| self.lanes[*lane].place.cpus.contains(cpu) && self.lanes[*lane].inbox.moves())
             .unwrap_or(turn % lanes)
     }
 }

@@ -12,7 +12,37 @@ pub struct Target {
     pub(super) inner: Arc<TargetInner>,
 }
 
+/// What a NVMe drive says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Drive {
+    /// Its model.
+    pub model: String,
+    /// Its serial number.
+    pub serial: String,
+    /// The namespace's number on it.
+    pub namespace: u32,
+    /// The NUMA node that it is on, where there are several.
+    pub node: Option<u32>,
+    /// Its block device, such as `nvme0n1`.
+    pub block_name: Option<String>,
+    /// What is written is durable only after a flush.
+    pub write_cache: bool,
+}
+
 impl Target {
+    /// The drive behind it, of a NVMe character device; `None` for others, also for stripes.
+    pub fn drive(&self) -> Option<Drive> {
+        let namespace = self.inner.namespace.as_ref()?;
+        Some(Drive {
+            model: namespace.model.clone(),
+            serial: namespace.serial.clone(),
+            namespace: namespace.nsid,
+            node: namespace.node,
+            block_name: namespace.block_name.clone(),
+            write_cache: namespace.write_cache,
+        })
+    }
+
     /// Size in bytes.
     pub fn size(&self) -> u64 {
         self.inner.size()
@@ -38,7 +68,7 @@ impl Target {
         &self.inner.name
     }
 
-    /// Whether it was opened with O_DIRECT.
+    /// Whether it was opened with O_DIRECT, or is reached by NVMe passthrough.
     pub fn is_direct(&self) -> bool {
         self.inner.direct
     }

@@ -3,6 +3,8 @@
 use super::sync::{AtomicBool, AtomicU32, Ordering, fence};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::OnceLock;
+use std::thread::Thread;
 
 /// Awake: it will look at its inbox by itself.
 const AWAKE: u32 = 0;
@@ -16,8 +18,10 @@ pub struct Bell {
     state: AtomicU32,
     /// Rung and not yet heard: a second ring writes nothing.
     rung: AtomicBool,
-    /// `None` under simulation.
+    /// `None` where the thread itself is woken, and under simulation.
     eventfd: Option<EventFd>,
+    /// The thread to wake, where the lane polls: its ring can wait for nothing.
+    thread: OnceLock<Thread>,
     /// Called instead of a write to the descriptor.
     #[cfg(test)]
     listener: Option<Box<dyn Fn() + Send + Sync>>,
@@ -30,12 +34,23 @@ impl Bell {
         Ok(Bell { eventfd: Some(eventfd), ..Bell::silent() })
     }
 
+    /// A bell that wakes the thread that calls `is_mine`, out of `std::thread::park` (a futex).
+    pub fn of_thread() -> Bell {
+        Bell::silent()
+    }
+
+    /// The calling thread is the one that the bell wakes. It has not looked at its inbox yet: nothing is missed.
+    pub fn is_mine(&self) {
+        let _ = self.thread.set(std::thread::current());
+    }
+
     /// A bell without a descriptor.
     pub fn silent() -> Bell {
         Bell {
             state: AtomicU32::new(AWAKE),
             rung: AtomicBool::new(false),
             eventfd: None,
+            thread: OnceLock::new(),
             #[cfg(test)]
             listener: None,
         }
@@ -70,6 +85,8 @@ impl Bell {
         if let Some(eventfd) = &self.eventfd {
             // EAGAIN means that the counter is full: the lane wakes all the same.
             let _ = eventfd.write(1);
+        } else if let Some(thread) = self.thread.get() {
+            thread.unpark();
         }
     }
 

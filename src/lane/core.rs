@@ -1,16 +1,18 @@
 //! What clients, lanes and the watchdog share: the entries, the clock, and the one place where completions are
 //! published.
 
+use super::inbox::Inbox;
 use super::job::{Job, Source};
+use super::schedule::Share;
 use super::slots::{Handle, Last, Outcome, Published, Stop, Table};
 use super::transfer::{Completion, Times};
 use super::{Mutation, PathSet};
 use crate::error::{Error, ErrorKind};
 use crate::memory::Regions;
-use crate::plan::Extents;
+use crate::plan::{Extents, PARTS, UnitCursor};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 /// Time in ns since the engine was built.
@@ -40,6 +42,8 @@ pub struct Core {
     pub regions: Arc<Regions>,
     pub clock: Clock,
     pub closing: AtomicBool,
+    /// All lanes of the engine. They only come.
+    lanes: RwLock<Vec<Arc<Inbox>>>,
     /// Bytes of memory under abandoned transfers.
     pub quarantined: AtomicU64,
     /// A defect built in on purpose: the simulation must catch it.
@@ -53,9 +57,30 @@ impl Core {
             regions,
             clock,
             closing: AtomicBool::new(false),
+            lanes: RwLock::default(),
             quarantined: AtomicU64::new(0),
             mutation: None,
         }
+    }
+
+    /// All lanes there are, as a copy: whoever waits for them holds nobody up who makes new ones.
+    pub fn lanes(&self) -> Vec<Arc<Inbox>> {
+        self.see_lanes(<[_]>::to_vec)
+    }
+
+    /// Looks at all lanes there are, without a copy.
+    pub fn see_lanes<T>(&self, look: impl FnOnce(&[Arc<Inbox>]) -> T) -> T {
+        look(&self.lanes.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Makes lanes known.
+    pub fn add_lanes(&self, lanes: impl IntoIterator<Item = Arc<Inbox>>) {
+        self.lanes.write().unwrap_or_else(PoisonError::into_inner).extend(lanes);
+    }
+
+    /// Whether a claim by this share would succeed. Otherwise it is stale: others took all units.
+    pub fn claimable(&self, share: &Share) -> bool {
+        self.table.claimable(share.handle, share.part)
     }
 
     /// Whether a built-in defect is on. Never, outside of tests.
@@ -210,7 +235,16 @@ impl Core {
     }
 }
 
-/// The units of a job, as the planner counts them; a flush is one.
-pub fn units_of(job: &Job, unit_size: u64) -> u32 {
-    if job.count() == 0 { 1 } else { crate::plan::count_units(job, unit_size, job.target().geometry.block) }
+/// The units of a job, as the planner counts them, over the parts of its target; a flush is one.
+pub fn units_of(job: &Job, unit_size: u64) -> [u32; PARTS] {
+    let mut units = [0; PARTS];
+    if job.count() == 0 {
+        units[0] = 1;
+        return units;
+    }
+    let target = job.target();
+    for (part, units) in units.iter_mut().enumerate().take(target.parts()) {
+        *units = UnitCursor::over(target.part(part), unit_size, target.geometry.block).count(job);
+    }
+    units
 }

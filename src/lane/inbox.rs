@@ -4,7 +4,7 @@ use super::bell::Bell;
 use super::schedule::Share;
 use super::slots::Handle;
 use super::stats::Counters;
-use super::sync::{ArrayQueue, AtomicBool, Ordering, fence};
+use super::sync::{ArrayQueue, AtomicBool, AtomicU32, Ordering, fence};
 use crate::memory::Slabs;
 use crossbeam::queue::SegQueue;
 use std::os::fd::RawFd;
@@ -76,6 +76,10 @@ pub struct Inbox {
     /// The lane's thread is inside `enter` with commands to see to.
     pub entered: AtomicBool,
     pub stalled: AtomicBool,
+    /// Commands in its hands when it entered the kernel last: issued, being issued, or waiting to be asked again.
+    pub in_hand: AtomicU32,
+    /// The kernel's number of its thread, 0 before it runs.
+    pub tid: AtomicU32,
     pub counters: Counters,
 }
 
@@ -89,6 +93,8 @@ impl Inbox {
             leaked: AtomicBool::new(false),
             entered: AtomicBool::new(false),
             stalled: AtomicBool::new(false),
+            in_hand: AtomicU32::new(0),
+            tid: AtomicU32::new(0),
             counters: Counters::new(depth),
         }
     }
@@ -98,11 +104,11 @@ impl Inbox {
     /// The inbox has a place for each entry. A lane that was held up may find it full all the same: of shares whose
     /// transfers others finished meanwhile. One of those, not one that is `claimable`, makes room.
     #[must_use]
-    pub fn deal(&self, mut share: Share, claimable: impl Fn(Handle) -> bool) -> bool {
+    pub fn deal(&self, mut share: Share, claimable: impl Fn(&Share) -> bool) -> bool {
         if !self.alive.load(Ordering::SeqCst) {
             return false;
         }
-        while let Some(evicted) = self.shares.force_push(share).filter(|old| claimable(old.handle)) {
+        while let Some(evicted) = self.shares.force_push(share).filter(&claimable) {
             share = evicted;
         }
         self.bell.ring_if_asleep(); // with a fence: see `die`

@@ -1,7 +1,6 @@
 //! From shares to commands in the queue.
 
 use super::Mutation;
-use super::job::Job;
 use super::lane_loop::{Lane, Run};
 use super::path::Path;
 use super::schedule::CLASSES;
@@ -9,7 +8,7 @@ use super::slots::{Claim, Stop};
 use crate::memory::{Fixed, Window};
 use crate::plan::{self, next_command};
 use crate::queue::Queue;
-use crate::target::{Kind, Op};
+use crate::target::Op;
 
 /// The registered buffer that memory of a region lies in, as far as this lane's ring knows it.
 fn registered(fixed: &[Option<Fixed>], region: u32, memory: Window) -> Option<u16> {
@@ -24,7 +23,9 @@ impl<Q: Queue> Lane<Q> {
         }
         while self.credits() > 0 && self.queue.room() > 0 {
             let Some(run) = self.flushes.pop_front() else { break };
-            self.cut(run);
+            if self.cut(run) {
+                self.flushes.push_front(run);
+            }
         }
         while self.credits() > 0 && self.queue.room() > 0 {
             let Some(class) = self.schedule.pick(|class| self.cutting[class].is_some()) else { break };
@@ -62,11 +63,11 @@ impl<Q: Queue> Lane<Q> {
         let now = self.now;
         let claim = loop {
             let share = self.schedule.front(class)?;
-            let handle = share.handle;
+            let (handle, part) = (share.handle, share.part);
             if share.deadline <= now {
                 self.core.stop(handle, Stop::TimedOut);
             }
-            match self.core.table.claim(handle) {
+            match self.core.table.claim(handle, part) {
                 Some(claim) => break claim,
                 None => self.schedule.drop_front(class),
             }
@@ -80,14 +81,20 @@ impl<Q: Queue> Lane<Q> {
         });
         // A flush alone has no extents, hence no unit of bytes.
         let (extent, pos, left) = unit.map_or((0, 0, 0), |u| (u.extent, u.pos, u.bytes));
-        Some(self.open_run(claim, (extent, pos, left), unit.is_none()))
+        let flushes = if unit.is_none() { self.flushes_of(&claim) } else { 0 };
+        Some(self.open_run(claim, (extent, pos, left), flushes))
+    }
+
+    /// How many flushes make what a transfer wrote durable: one for each member of a stripe.
+    pub(super) fn flushes_of(&self, claim: &Claim) -> u32 {
+        self.core.table.body(claim).map_or(0, |job| job.target().flushes())
     }
 
     pub(super) fn open_run(
         &mut self,
         claim: Claim,
         (extent, pos, left): (u32, u64, u64),
-        flush: bool,
+        flushes: u32,
     ) -> u16 {
         let index = self.free_runs.pop().unwrap_or_else(|| {
             self.runs.push(None);
@@ -99,7 +106,8 @@ impl<Q: Queue> Lane<Q> {
             pos,
             left,
             outstanding: 0,
-            flush,
+            flushes,
+            flushed: 0,
             credit: 0,
             credit_extent: extent,
             moved: 0,
@@ -113,17 +121,18 @@ impl<Q: Queue> Lane<Q> {
     fn cut(&mut self, index: u16) -> bool {
         let Some(run) = &mut self.runs[index as usize] else { return false };
         if self.core.table.stopped(&run.claim).is_some() {
-            (run.left, run.flush) = (0, false);
+            (run.left, run.flushes) = (0, 0);
             self.close_if_done(index);
             return false;
         }
         let Some(job) = self.core.table.body(&run.claim) else { return false };
         let Some(slot) = self.slots.take() else { return true };
-        if run.flush {
-            run.flush = false;
+        if run.flushes > 0 {
+            run.flushes -= 1;
             run.outstanding += 1;
-            self.fill_flush(slot, index);
-            return false;
+            let (more, at) = (run.flushes > 0, job.target().flush_at(run.flushes));
+            self.fill_flush(slot, index, at);
+            return more;
         }
         let (mut piece, target) = (job.piece(run.extent), job.target());
         if run.pos == piece.len {
@@ -154,10 +163,10 @@ impl<Q: Queue> Lane<Q> {
         more
     }
 
-    fn fill_flush(&mut self, slot: u16, run: u16) {
+    fn fill_flush(&mut self, slot: u16, run: u16, at: u64) {
         let now = self.now;
         let entry = self.slots.get_mut(slot);
-        entry.command = plan::Command { offset: 0, len: 0, skip: 0, take: 0, scratch: false };
+        entry.command = plan::Command { offset: at, len: 0, skip: 0, take: 0, scratch: false };
         (entry.run, entry.extent, entry.memory, entry.region) = (run, 0, Window::empty(), u32::MAX);
         (entry.done, entry.attempts, entry.issued, entry.flush) = (0, 0, now, true);
         self.push(slot);
@@ -208,28 +217,20 @@ impl<Q: Queue> Lane<Q> {
         let all = if command.scratch { self.scratch.window(index as usize) } else { slot.memory };
         let window = all.sub(slot.done as usize, (command.len - slot.done) as usize);
         // Looked up at each push: the region may have been taken out of the ring since the last one.
-        let buffer = registered(&self.fixed, slot.region, window);
+        let target = job.target();
+        let buffer = registered(&self.fixed, slot.region, window).filter(|_| target.unfixed.is_none());
         self.slots.get_mut(index).fixed = buffer.is_some();
+        let path = Path::of(target.kind, target.direct, command.scratch, buffer.is_some());
+        if job.require().is_some_and(|wanted| wanted != path) && !slot.flush {
+            return self.refuse(index, path);
+        }
         let user_data = self.slots.user_data(index, job.trace_id);
         let offset = command.offset + slot.done as u64;
-        let request = job.target().encode(op, offset, window, buffer, user_data);
+        let request = target.encode(op, offset, window, buffer, user_data);
         if self.queue.push(&request) {
             self.queued += 1;
         } else {
             self.ask_later(index, 0);
-        }
-    }
-
-    /// The path that the command in a slot takes.
-    pub(super) fn path(job: &Job, scratch: bool, fixed: bool) -> Path {
-        let target = job.target();
-        match (target.kind, scratch, target.direct, fixed) {
-            (Kind::Null, ..) => Path::Null,
-            (_, true, ..) => Path::Scratch,
-            (_, _, true, true) => Path::Fixed,
-            (_, _, true, false) => Path::Plain,
-            (_, _, false, true) => Path::FixedBuffered,
-            (_, _, false, false) => Path::Buffered,
         }
     }
 

@@ -1,6 +1,7 @@
 //! A transfer as lanes see it: the body of an entry.
 
 use super::mailbox::Mailbox;
+use super::path::Path;
 use super::slots::Stop;
 use super::transfer::Transfer;
 use crate::memory::{RawList, RegionInner, Regions, Window};
@@ -53,6 +54,14 @@ impl Job {
     /// Whether a flush has to run before it is complete.
     pub fn wants_flush(&self) -> bool {
         self.op == Op::Flush || self.durable
+    }
+
+    /// The path that was demanded.
+    pub fn require(&self) -> Option<Path> {
+        match &self.source {
+            Source::Owned(transfer) => transfer.require,
+            Source::Raw { .. } | Source::Flush(_) => None,
+        }
     }
 
     pub fn piece(&self, index: u32) -> Piece {

@@ -35,8 +35,9 @@ pub(super) struct Run {
     pub left: u64,
     /// Commands in slots.
     pub outstanding: u32,
-    /// A flush that is still to be issued.
-    pub flush: bool,
+    /// Flushes that are still to be issued, and those that succeeded.
+    pub flushes: u32,
+    pub flushed: u32,
     /// Bytes moved in `credit_extent` that were not added up yet.
     pub credit: u64,
     pub credit_extent: u32,
@@ -138,7 +139,9 @@ impl<Q: Queue> Lane<Q> {
             counters.waits.add(1);
         }
         counters.enters.add(1);
-        self.inbox.entered.store(self.slots.busy() > 0, Ordering::Relaxed);
+        let in_hand = self.slots.busy();
+        self.inbox.in_hand.store(in_hand as u32, Ordering::Relaxed);
+        self.inbox.entered.store(in_hand > 0, Ordering::Relaxed);
         Some(wait)
     }
 
@@ -173,7 +176,7 @@ impl<Q: Queue> Lane<Q> {
         }
         while let Some(share) = self.inbox.shares.pop() {
             self.deadline = self.deadline.min(share.deadline);
-            self.schedule.push(share, |handle| self.core.table.claimable(handle));
+            self.schedule.push(share, |share| self.core.claimable(share));
         }
     }
 

@@ -73,7 +73,9 @@ impl World {
     }
 
     fn submit(&self, units: u32) -> Handle {
-        let admission = Admission { units, deadline: 0, submitted: 0, tag: 0 };
+        let mut parts = [0; PARTS];
+        parts[0] = units;
+        let admission = Admission { units: parts, deadline: 0, submitted: 0, tag: 0 };
         self.table.activate(BODY, admission).expect("an entry is free")
     }
 
@@ -108,7 +110,7 @@ impl World {
     /// A lane: claims and finishes units until there are none. Answers how many.
     fn lane(&self, handle: Handle) -> u32 {
         let mut units = 0;
-        while let Some(claim) = self.table.claim(handle) {
+        while let Some(claim) = self.table.claim(handle, 0) {
             units += 1;
             self.finish(claim);
         }
@@ -392,7 +394,7 @@ fn loom_a_share_dealt_to_a_dying_lane_is_buried_once() {
         let lane = thread::spawn(move || lane.die().count());
         let handle = Handle { index: 0, generation: 0 };
         let cursor = UnitCursor::new(4096, 1);
-        let taken = inbox.deal(Share { handle, class: 0, deadline: 0, cursor }, |_| true);
+        let taken = inbox.deal(Share { handle, class: 0, part: 0, deadline: 0, cursor }, |_| true);
         let buried = if taken { 0 } else { inbox.bury().count() };
         let buried = buried + lane.join().unwrap();
         assert!(if taken { buried == 1 } else { buried <= 1 }, "a share was lost, or buried twice");

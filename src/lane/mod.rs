@@ -6,6 +6,7 @@
 mod bell;
 mod command;
 mod core;
+mod failure;
 mod inbox;
 mod issue;
 mod job;

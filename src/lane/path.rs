@@ -1,5 +1,6 @@
 //! Which way bytes went.
 
+use crate::target::Kind;
 use std::fmt;
 
 /// The route between a target and memory.
@@ -19,12 +20,49 @@ pub enum Path {
     Buffered = 16,
     /// Nothing moved: the null queue.
     Null = 32,
+    /// NVMe passthrough over io_uring, registered buffer.
+    UringCmdFixed = 64,
+    /// NVMe passthrough over io_uring, memory not registered.
+    UringCmd = 128,
+    /// NVMe passthrough over io_uring, through lane scratch and a copy: the range or the memory is not aligned.
+    UringCmdScratch = 256,
 }
 
-const ALL: [Path; 6] =
-    [Path::Fixed, Path::Plain, Path::Scratch, Path::FixedBuffered, Path::Buffered, Path::Null];
+/// All of them, in the order of their bits.
+pub const PATHS: [Path; 9] = [
+    Path::Fixed,
+    Path::Plain,
+    Path::Scratch,
+    Path::FixedBuffered,
+    Path::Buffered,
+    Path::Null,
+    Path::UringCmdFixed,
+    Path::UringCmd,
+    Path::UringCmdScratch,
+];
 
 impl Path {
+    /// The path of a command to a target of that kind, opened O_DIRECT or not; through scratch or not; into a
+    /// registered buffer or not.
+    pub(crate) fn of(kind: Kind, direct: bool, scratch: bool, fixed: bool) -> Path {
+        match (kind, scratch, direct, fixed) {
+            (Kind::Null, ..) => Path::Null,
+            (Kind::Nvme, true, ..) => Path::UringCmdScratch,
+            (Kind::Nvme, false, _, true) => Path::UringCmdFixed,
+            (Kind::Nvme, false, _, false) => Path::UringCmd,
+            (_, true, ..) => Path::Scratch,
+            (_, _, true, true) => Path::Fixed,
+            (_, _, true, false) => Path::Plain,
+            (_, _, false, true) => Path::FixedBuffered,
+            (_, _, false, false) => Path::Buffered,
+        }
+    }
+
+    /// Its place in [`PATHS`].
+    pub(crate) fn index(self) -> usize {
+        (self as u32).trailing_zeros() as usize
+    }
+
     /// Its name, as reports print it.
     pub fn name(self) -> &'static str {
         match self {
@@ -34,6 +72,9 @@ impl Path {
             Path::FixedBuffered => "uring fixed buffered",
             Path::Buffered => "uring buffered",
             Path::Null => "null",
+            Path::UringCmdFixed => "uring-cmd fixed",
+            Path::UringCmd => "uring-cmd",
+            Path::UringCmdScratch => "uring-cmd scratch",
         }
     }
 }
@@ -56,7 +97,7 @@ impl PathSet {
 
     /// The paths taken.
     pub fn iter(self) -> impl Iterator<Item = Path> {
-        ALL.into_iter().filter(move |p| self.contains(*p))
+        PATHS.into_iter().filter(move |p| self.contains(*p))
     }
 
     /// Both together.

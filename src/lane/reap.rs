@@ -2,8 +2,9 @@
 
 use super::Mutation;
 use super::core::FLUSHED;
+use super::failure::Failure;
 use super::lane_loop::Lane;
-use crate::error::{Error, ErrorKind};
+use super::path::Path;
 use crate::queue::{Answer, Queue};
 use crate::target::{Decoded, Op};
 
@@ -20,12 +21,6 @@ enum Verdict {
     /// Ask again after a pause.
     Pause,
     Fail(Failure),
-}
-
-struct Failure {
-    kind: ErrorKind,
-    errno: i32,
-    message: &'static str,
 }
 
 impl<Q: Queue> Lane<Q> {
@@ -76,7 +71,7 @@ impl<Q: Queue> Lane<Q> {
         let Some(job) = self.core.table.body(&run.claim) else { return Verdict::Done };
         let (target, op, stopped) = (job.target(), job.op, self.core.table.stopped(&run.claim).is_some());
         let slot = self.slots.get_mut(index);
-        match target.decode(result) {
+        match target.decode(result, slot.command.len - slot.done) {
             Decoded::Moved(_) if slot.flush => Verdict::Done,
             Decoded::Moved(bytes) => {
                 let command = slot.command;
@@ -92,21 +87,22 @@ impl<Q: Queue> Lane<Q> {
                     slot.attempts = 0;
                     return Verdict::Continue;
                 }
-                Verdict::Fail(ended(op))
+                Verdict::Fail(Failure::ended(op))
             }
             // Of a stopped transfer it is not asked again: `ask_again` drops it, and it is no failure.
-            Decoded::Again if stopped => Verdict::Pause,
-            Decoded::Again if slot.attempts < ATTEMPTS => {
+            Decoded::Again(_) if stopped => Verdict::Pause,
+            Decoded::Again(_) if slot.attempts < ATTEMPTS => {
                 slot.attempts += 1;
                 Verdict::Pause
             }
-            Decoded::Again => Verdict::Fail(Failure {
-                kind: ErrorKind::Io,
-                errno: libc::EAGAIN,
-                message: "the device kept answering that it is busy; lower the lane depth or the number of users",
-            }),
-            Decoded::Failed(errno) => Verdict::Fail(failed(op, errno)),
+            Decoded::Again(fault) => Verdict::Fail(Failure::exhausted(op, fault)),
+            Decoded::Failed(fault) => Verdict::Fail(Failure::of(op, fault)),
         }
+    }
+
+    /// Fails a command that was not pushed: another path was demanded.
+    pub(super) fn refuse(&mut self, index: u16, path: Path) {
+        self.close_command(index, Some(Failure::other_path(path)));
     }
 
     fn close_command(&mut self, index: u16, failure: Option<Failure>) {
@@ -121,10 +117,17 @@ impl<Q: Queue> Lane<Q> {
         let Some(job) = self.core.table.body(&run.claim) else { return };
         let (command, take) = (slot.command, slot.command.take as u64);
         match failure {
-            None if slot.flush => run.paths |= FLUSHED,
+            None if slot.flush => {
+                run.flushed += 1;
+                if run.flushed == job.target().flushes() {
+                    run.paths |= FLUSHED;
+                }
+            }
             None => {
-                counters.bytes.add(take);
-                run.paths |= Self::path(job, command.scratch, slot.fixed) as u32;
+                let target = job.target();
+                let path = Path::of(target.kind, target.direct, command.scratch, slot.fixed);
+                counters.moved(path, take);
+                run.paths |= path as u32;
                 if command.scratch && job.op == Op::Read {
                     let from =
                         self.scratch.window(index as usize).sub(command.skip as usize, slot.memory.len());
@@ -138,14 +141,14 @@ impl<Q: Queue> Lane<Q> {
                 run.moved += take;
             }
             Some(failure) => {
-                let mut error =
-                    Error::os(failure.message, failure.errno).with_kind(failure.kind).on(&job.target().name);
+                let errno = failure.errno;
+                let mut error = failure.error().on(&job.target().name);
                 // A flush has no place: what it was for was written, and is not known to be durable.
                 if !slot.flush {
                     let done = slot.done.max(command.skip);
                     let rest = (command.skip + command.take).saturating_sub(done);
                     error = error.at(command.offset + done as u64, rest as u64).extent(slot.extent);
-                    job.fail(slot.extent, failure.errno);
+                    job.fail(slot.extent, errno);
                 }
                 if error_overwritten {
                     self.core.table.forget_fault(&run.claim);
@@ -163,7 +166,7 @@ impl<Q: Queue> Lane<Q> {
         let Some(run) = &self.runs[index as usize] else { return };
         let stopped = table.stopped(&run.claim).is_some();
         let drained = run.outstanding == 0 || (skip_the_drain && stopped);
-        if run.left > 0 && !stopped || run.flush || !drained {
+        if run.left > 0 && !stopped || run.flushes > 0 || !drained {
             return;
         }
         self.close_early(index);
@@ -185,44 +188,11 @@ impl<Q: Queue> Lane<Q> {
         let flushed = run.paths & FLUSHED != 0 || table.faulted(claim) || table.stopped(claim).is_some();
         if wants_flush && !flushed {
             let claim = table.reopen(last);
-            let index = self.open_run(claim, (0, 0, 0), true);
+            let flushes = self.flushes_of(&claim);
+            let index = self.open_run(claim, (0, 0, 0), flushes);
             self.flushes.push_back(index);
         } else {
             self.core.publish(last);
         }
     }
-}
-
-fn ended(op: Op) -> Failure {
-    match op {
-        Op::Write => Failure {
-            kind: ErrorKind::Io,
-            errno: libc::ENOSPC,
-            message: "the target took no more bytes; is the file system or the device full?",
-        },
-        _ => Failure {
-            kind: ErrorKind::UnexpectedEof,
-            errno: libc::ENODATA,
-            message: "the target ended before the range did; was the file cut short after it was opened?",
-        },
-    }
-}
-
-fn failed(op: Op, errno: i32) -> Failure {
-    let kind = match errno {
-        libc::ENOSPC | libc::EDQUOT | libc::ENOMEM => ErrorKind::Resource,
-        libc::EACCES | libc::EPERM => ErrorKind::Permission,
-        _ => ErrorKind::Io,
-    };
-    let message = match (op, errno) {
-        (_, libc::ENOSPC | libc::EDQUOT) => "the file system is full or a quota is reached; free space",
-        (_, libc::EINVAL) => {
-            "the target refused the command's shape; please report its limits (Target::geometry)"
-        }
-        (_, libc::EFAULT) => "the memory is not mapped, or was unmapped while registered; release it first",
-        (Op::Read, _) => "read failed; see the kernel's log for the device",
-        (Op::Write, _) => "write failed; see the kernel's log for the device",
-        (Op::Flush, _) => "flush failed: nothing written since the last flush is known to be durable",
-    };
-    Failure { kind, errno, message }
 }

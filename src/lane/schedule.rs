@@ -14,6 +14,8 @@ const FAIR: u32 = 16;
 pub struct Share {
     pub handle: Handle,
     pub class: u8,
+    /// The part of the transfer whose units it may claim.
+    pub part: u8,
     pub deadline: u64,
     pub cursor: UnitCursor,
 }
@@ -35,11 +37,11 @@ impl Schedule {
 
     /// Adds a share. A full class first drops those that are not `claimable` any more: others took their units. Not
     /// the first, of which the lane may be cutting the last unit: its deadline counts.
-    pub fn push(&mut self, share: Share, claimable: impl Fn(Handle) -> bool) {
+    pub fn push(&mut self, share: Share, claimable: impl Fn(&Share) -> bool) {
         let class = &mut self.classes[share.class as usize % CLASSES];
         if class.len() == class.capacity() {
             let mut first = true;
-            class.retain(|share| std::mem::take(&mut first) || claimable(share.handle));
+            class.retain(|share| std::mem::take(&mut first) || claimable(share));
         }
         class.push_back(share);
     }
@@ -112,13 +114,14 @@ mod tests {
         let share = |index| Share {
             handle: Handle { index, generation: 0 },
             class: 1,
+            part: 0,
             deadline: u64::MAX,
             cursor: UnitCursor::new(4096, 1),
         };
         let mut schedule = Schedule::new(3);
         let room = schedule.classes[1].capacity() as u32;
         (0..room).for_each(|index| schedule.push(share(index), |_| panic!("there is room")));
-        schedule.push(share(room), |handle| handle.index == 2);
+        schedule.push(share(room), |share| share.handle.index == 2);
         let left: Vec<u32> = schedule.drain().map(|share| share.handle.index).collect();
         assert_eq!(left, [0, 2, room]);
     }

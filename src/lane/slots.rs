@@ -4,7 +4,8 @@
 //! that a stale handle can do nothing:
 //!
 //! - `state`: the phase (free, active, done, abandoned, ...) and two flags. Table of transitions: [`next`].
-//! - `claims`: how many units no lane has claimed yet. Taking them all away stops the transfer.
+//! - `claims`: how many units no lane has claimed yet, a word for each part (the lanes of one group claim the units
+//!   of one part; only stripes have several). Taking them all away stops the transfer.
 //! - `left`: how many holders keep the body alive: units not finished yet, claimed or not, and pins.
 //!
 //! Whoever takes `left` to 0 holds the [`Last`] and publishes. The body belongs to the lanes until then; then to
@@ -15,6 +16,7 @@
 
 use super::sync::{ArrayQueue, AtomicU8, AtomicU32, AtomicU64, Mutex, Ordering, UnsafeCell, lock};
 use crate::error::Error;
+use crate::plan::PARTS;
 use std::task::Waker;
 
 /// Names one use of one entry.
@@ -120,9 +122,11 @@ fn phase_of(word: u64) -> Phase {
 
 struct Entry<B> {
     state: AtomicU64,
-    claims: AtomicU64,
+    claims: [AtomicU64; PARTS],
     left: AtomicU64,
-    units: AtomicU32,
+    units: [AtomicU32; PARTS],
+    /// Parts that have units, or had.
+    parts: AtomicU32,
     deadline: AtomicU64,
     tag: AtomicU64,
     submitted: AtomicU64,
@@ -143,8 +147,8 @@ unsafe impl<B: Send + Sync> Sync for Entry<B> {}
 /// What an entry is told of its transfer.
 #[derive(Clone, Copy, Debug)]
 pub struct Admission {
-    /// At least 1.
-    pub units: u32,
+    /// Of each part; at least 1 in all.
+    pub units: [u32; PARTS],
     /// Clock, in ns; `u64::MAX` for none.
     pub deadline: u64,
     pub submitted: u64,
@@ -192,9 +196,10 @@ impl<B> Table<B> {
         }
         let entry = || Entry {
             state: AtomicU64::new(word(first_generation, Phase::Free as u32)),
-            claims: AtomicU64::new(word(first_generation, 0)),
+            claims: std::array::from_fn(|_| AtomicU64::new(word(first_generation, 0))),
             left: AtomicU64::new(word(first_generation, 0)),
-            units: AtomicU32::new(0),
+            units: std::array::from_fn(|_| AtomicU32::new(0)),
+            parts: AtomicU32::new(0),
             deadline: AtomicU64::new(u64::MAX),
             tag: AtomicU64::new(0),
             submitted: AtomicU64::new(0),
@@ -240,35 +245,39 @@ impl<B> Table<B> {
         entry.bytes.store(0, Ordering::Relaxed);
         entry.paths.store(0, Ordering::Relaxed);
         entry.stop.store(0, Ordering::Relaxed);
-        entry.units.store(units, Ordering::Relaxed);
-        entry.left.store(word(generation, units), Ordering::Release);
-        entry.claims.store(word(generation, units), Ordering::Release);
+        let parts = PARTS - units.iter().rev().take_while(|units| **units == 0).count();
+        entry.parts.store(parts as u32, Ordering::Relaxed);
+        entry.left.store(word(generation, units.iter().sum()), Ordering::Release);
+        for (part, units) in units.into_iter().enumerate().take(parts) {
+            entry.units[part].store(units, Ordering::Relaxed);
+            entry.claims[part].store(word(generation, units), Ordering::Release);
+        }
         let handle = Handle { index, generation };
         self.transit(handle, Event::Activate);
         Ok(handle)
     }
 
-    /// Claims the next unit, or `None` when none is left, the transfer was stopped or the handle is stale.
-    pub fn claim(&self, handle: Handle) -> Option<Claim> {
+    /// Claims the next unit of a part, or `None` when none is left, the transfer was stopped or the handle is stale.
+    pub fn claim(&self, handle: Handle, part: u8) -> Option<Claim> {
         let entry = self.entry(handle);
-        let mut claims = entry.claims.load(Ordering::Acquire);
+        let (word, units) = (&entry.claims[part as usize], &entry.units[part as usize]);
+        let mut claims = word.load(Ordering::Acquire);
         loop {
             let left = claims as u32;
             // An entry is left with no units to claim: a stale handle finds none, whatever `units` says by then.
             if (claims >> 32) as u32 != handle.generation || left == 0 {
                 return None;
             }
-            match entry.claims.compare_exchange_weak(claims, claims - 1, Ordering::AcqRel, Ordering::Acquire)
-            {
-                Ok(_) => return Some(Claim { handle, unit: entry.units.load(Ordering::Relaxed) - left }),
+            match word.compare_exchange_weak(claims, claims - 1, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Some(Claim { handle, unit: units.load(Ordering::Relaxed) - left }),
                 Err(now) => claims = now,
             }
         }
     }
 
     /// Whether a claim would succeed. A share for which it would not is stale: others took all units.
-    pub fn claimable(&self, handle: Handle) -> bool {
-        let claims = self.entry(handle).claims.load(Ordering::Acquire);
+    pub fn claimable(&self, handle: Handle, part: u8) -> bool {
+        let claims = self.entry(handle).claims[part as usize].load(Ordering::Acquire);
         (claims >> 32) as u32 == handle.generation && claims as u32 > 0
     }
 
@@ -316,8 +325,10 @@ impl<B> Table<B> {
         let claim = self.pin(handle)?;
         let entry = self.entry(handle);
         let _ = entry.stop.compare_exchange(0, reason as u8, Ordering::AcqRel, Ordering::Relaxed);
-        // The pin keeps the generation in place, so this swap cannot hit another transfer.
-        let unclaimed = entry.claims.swap(word(handle.generation, 0), Ordering::AcqRel) as u32;
+        // The pin keeps the generation in place, so these swaps cannot hit another transfer.
+        let parts = &entry.claims[..entry.parts.load(Ordering::Relaxed) as usize];
+        let unclaimed: u32 =
+            parts.iter().map(|part| part.swap(word(handle.generation, 0), Ordering::AcqRel) as u32).sum();
         self.release(claim, 1 + unclaimed)
     }
 

@@ -1,5 +1,6 @@
 //! Counters of a lane: written by its thread alone, read by anyone.
 
+use super::path::{PATHS, Path};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A counter with one writer: no locked instruction.
@@ -56,6 +57,8 @@ pub struct Counters {
     /// Steps of the lane: the watchdog sees whether it moves.
     pub beats: Counter,
     pub occupancy: Box<[Counter]>,
+    /// Bytes moved by each path.
+    paths: [Counter; PATHS.len()],
     latency: Box<[Counter]>,
 }
 
@@ -74,8 +77,21 @@ impl Counters {
             max_in_flight: Counter::default(),
             beats: Counter::default(),
             occupancy: counters(depth + 1),
+            paths: Default::default(),
             latency: counters(BUCKETS),
         }
+    }
+
+    /// Notes what a command moved, and how.
+    pub fn moved(&self, path: Path, bytes: u64) {
+        self.bytes.add(bytes);
+        self.paths[path.index()].add(bytes);
+    }
+
+    /// Bytes that each path moved, for those that were taken.
+    pub fn paths(&self) -> Vec<(Path, u64)> {
+        let bytes = PATHS.into_iter().map(|path| (path, self.paths[path.index()].get()));
+        bytes.filter(|(_, bytes)| *bytes > 0).collect()
     }
 
     /// Notes the time of a command.

@@ -20,7 +20,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueKind {
     /// io_uring; registered buffers are cloned from this ring, if there is one.
-    Uring { source: Option<RawFd> },
+    Uring { source: Option<RawFd>, polled: bool },
     /// Nothing.
     Null,
 }
@@ -28,8 +28,6 @@ pub enum QueueKind {
 /// A running lane, as its engine holds it.
 pub struct LaneThread {
     pub inbox: Arc<Inbox>,
-    /// The CPUs it may run on.
-    pub cpus: CpuSet,
     /// The ring's flags, or what kept the thread off its CPUs.
     pub description: String,
     /// Behind a mutex only to be `Sync`: threads share an engine.
@@ -49,12 +47,14 @@ pub struct LaneSpec {
 impl LaneThread {
     /// Starts a lane and waits until its queue is made.
     pub fn start(core: &Arc<Core>, spec: LaneSpec) -> Result<LaneThread, Error> {
-        let bell = Bell::new()
-            .map_err(|e| Error::io("cannot make an eventfd; raise the open files (ulimit -n)", &e))?;
+        let polled = matches!(spec.kind, QueueKind::Uring { polled: true, .. });
+        let bell = if polled { Ok(Bell::of_thread()) } else { Bell::new() };
+        let bell =
+            bell.map_err(|e| Error::io("cannot make an eventfd; raise the open files (ulimit -n)", &e))?;
         let inbox = Arc::new(Inbox::new(core.table.len(), spec.options.depth, bell));
         let (ready, started) = channel();
         let (ending, ended) = channel();
-        let (core, shared, cpus) = (core.clone(), inbox.clone(), spec.cpus.clone());
+        let (core, shared) = (core.clone(), inbox.clone());
         let handle = std::thread::Builder::new()
             .name(format!("fullbore-{}", spec.number))
             .spawn(move || body(core, shared, spec, ready, ending))
@@ -65,7 +65,7 @@ impl LaneThread {
         match started.recv() {
             Ok(Ok(description)) => {
                 let (ended, handle) = (Mutex::new(ended), Some(handle));
-                Ok(LaneThread { inbox, cpus, description, ended, handle })
+                Ok(LaneThread { inbox, description, ended, handle })
             }
             Ok(Err(error)) => Err(explain_ring(&error)),
             Err(_) => Err(Error::os("a lane thread died while it was made", libc::EOWNERDEAD)),
@@ -117,15 +117,20 @@ type Ready = Sender<io::Result<String>>;
 
 fn body(core: Arc<Core>, inbox: Arc<Inbox>, spec: LaneSpec, ready: Ready, ending: Sender<()>) {
     let pinned = pin_current_thread(&spec.cpus);
+    inbox.tid.store(nix::unistd::gettid().as_raw() as u32, Ordering::Relaxed);
+    inbox.bell.is_mine();
     let bell = match inbox.bell.fd().map(|fd| fd.try_clone_to_owned()) {
-        Some(Ok(bell)) => bell,
+        Some(Ok(bell)) => Some(bell),
         Some(Err(error)) => return drop(ready.send(Err(error))),
-        None => return,
+        None => None,
     };
     let note = pinned.err().map_or(String::new(), |e| format!("; not on its CPUs: {e}"));
     match spec.kind {
-        QueueKind::Null => run(core, inbox, &spec, Null::new(spec.options.depth, bell), note, ready),
-        QueueKind::Uring { source } => match make_ring(&spec, source, bell) {
+        QueueKind::Null => {
+            let Some(bell) = bell else { return };
+            run(core, inbox, &spec, Null::new(spec.options.depth, bell), note, ready)
+        }
+        QueueKind::Uring { source, .. } => match make_ring(&spec, source, bell) {
             Ok(ring) => run(core, inbox, &spec, ring, note, ready),
             Err(error) => drop(ready.send(Err(error))),
         },
@@ -133,7 +138,8 @@ fn body(core: Arc<Core>, inbox: Arc<Inbox>, spec: LaneSpec, ready: Ready, ending
     drop(ending);
 }
 
-fn make_ring(spec: &LaneSpec, source: Option<RawFd>, bell: OwnedFd) -> io::Result<Uring> {
+/// A lane whose bell has no descriptor polls.
+fn make_ring(spec: &LaneSpec, source: Option<RawFd>, bell: Option<OwnedFd>) -> io::Result<Uring> {
     Uring::new(UringOptions { depth: spec.options.depth as u32, source }, bell)
 }
 

@@ -190,8 +190,8 @@ impl World {
         let admission = Admission { units, deadline, submitted: self.core.clock.now(), tag: self.submitted };
         let Ok(handle) = self.core.table.activate(job, admission) else { return false };
         let cursor = UnitCursor::new(UNIT as u64, self.target.geometry.block);
-        let share = Share { handle, class: 0, deadline, cursor };
-        let dealt = lanes.iter().filter(|lane| lane.deal(share, |h| self.core.table.claimable(h))).count();
+        let share = Share { handle, class: 0, part: 0, deadline, cursor };
+        let dealt = lanes.iter().filter(|lane| lane.deal(share, |share| self.core.claimable(share))).count();
         if dealt < lanes.len() {
             let dead = lanes.iter().filter(|lane| !lane.moves());
             dead.flat_map(|lane| lane.bury()).for_each(|h| self.core.stop(h, Stop::LaneFailed));

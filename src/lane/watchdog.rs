@@ -15,16 +15,14 @@ pub const PERIOD: Duration = Duration::from_secs(1);
 /// What the watchdog knows; its thread calls `tick`, and so does the simulation.
 pub struct Watch {
     core: Arc<Core>,
-    lanes: Vec<Arc<Inbox>>,
     grace: u64,
     /// Beats of each lane when last seen, and for how many ticks they stood.
     seen: Vec<(u64, u32)>,
 }
 
 impl Watch {
-    pub fn new(core: Arc<Core>, lanes: Vec<Arc<Inbox>>, grace: Duration) -> Watch {
-        let seen = vec![(0, 0); lanes.len()];
-        Watch { core, lanes, grace: grace.as_nanos() as u64, seen }
+    pub fn new(core: Arc<Core>, grace: Duration) -> Watch {
+        Watch { core, grace: grace.as_nanos() as u64, seen: Vec::with_capacity(64) }
     }
 
     /// Stops what is overdue, abandons what is overdue by more than the grace, reports lanes that stand still.
@@ -38,18 +36,25 @@ impl Watch {
                 tracing::error!(entry = index, "a transfer was abandoned: its commands do not come back");
             }
         }
-        for (number, (lane, (beats, stood))) in self.lanes.iter().zip(&mut self.seen).enumerate() {
-            let now = lane.counters.beats.get();
-            *stood = if now == *beats && lane.entered.load(Ordering::Relaxed) { *stood + 1 } else { 0 };
-            *beats = now;
-            let stalled = *stood >= 2;
-            if stalled && !lane.stalled.swap(stalled, Ordering::Relaxed) {
-                let in_flight = lane.counters.in_flight.get();
-                tracing::warn!(lane = number, in_flight, "the lane stands still: the device does not answer");
-            }
-            lane.stalled.store(stalled, Ordering::Relaxed);
-        }
+        let seen = &mut self.seen;
+        self.core.see_lanes(|lanes| {
+            seen.resize(lanes.len(), (0, 0));
+            lanes.iter().zip(seen).enumerate().for_each(|(number, (lane, seen))| look(number, lane, seen));
+        });
     }
+}
+
+/// Reports a lane that stands still.
+fn look(number: usize, lane: &Inbox, (beats, stood): &mut (u64, u32)) {
+    let now = lane.counters.beats.get();
+    *stood = if now == *beats && lane.entered.load(Ordering::Relaxed) { *stood + 1 } else { 0 };
+    *beats = now;
+    let stalled = *stood >= 2;
+    if stalled && !lane.stalled.swap(stalled, Ordering::Relaxed) {
+        let in_flight = lane.in_hand.load(Ordering::Relaxed);
+        tracing::warn!(lane = number, in_flight, "the lane stands still: the device does not answer");
+    }
+    lane.stalled.store(stalled, Ordering::Relaxed);
 }
 
 /// The watchdog's thread. It ends when this is dropped.

@@ -63,6 +63,15 @@ impl Mapping {
         self.len >= HUGE && unsafe { madvise(self.ptr.cast(), self.len, MmapAdvise::MADV_HUGEPAGE) }.is_ok()
     }
 
+    /// Makes all pages now (kernel 5.14; else when they are first used).
+    pub fn populate(&self) {
+        // SAFETY: our own mapping; pages that are there keep their content.
+        let rc = unsafe { libc::madvise(self.ptr.as_ptr().cast(), self.len, libc::MADV_POPULATE_WRITE) };
+        if rc != 0 {
+            tracing::debug!(error = %io::Error::last_os_error(), "pages are not made beforehand");
+        }
+    }
+
     /// Prefers NUMA node `node` for pages that are not there yet.
     pub fn prefer_node(&self, node: u32) -> io::Result<()> {
         let mut mask = [0u64; 16];

@@ -25,6 +25,8 @@ pub struct RegionInner {
     raw_in_flight: Arc<[AtomicU64]>,
     /// Release has begun: raw submissions must not resolve to it any more.
     pub closing: AtomicBool,
+    /// The rings began to let go of it: lanes that come later do not adopt it.
+    pub unpinned: AtomicBool,
     /// Its handle is gone and the rings let go of it; only raw transfers still count against its number.
     pub dropped: AtomicBool,
     /// Buffers that some lane did not say to have let go of when registration failed.
@@ -84,6 +86,7 @@ impl RegionInner {
             leases: Mutex::new(Vec::with_capacity(64)),
             raw_in_flight: raw.clone(),
             closing: AtomicBool::new(false),
+            unpinned: AtomicBool::new(false),
             dropped: AtomicBool::new(false),
             unanswered: OnceLock::new(),
             quarantined: AtomicU64::new(0),
@@ -158,6 +161,12 @@ impl RegionInner {
     /// Extents of raw transfers in flight that resolved to this region.
     pub fn raw_in_flight(&self) -> &AtomicU64 {
         &self.raw_in_flight[self.id as usize]
+    }
+
+    /// Its registration with the rings, while they have it.
+    pub fn pinned(&self) -> Option<Slabs> {
+        let slabs = self.registration.get()?.as_ref().ok().copied();
+        slabs.filter(|_| !self.unpinned.load(Ordering::SeqCst))
     }
 
     /// How many leases are out, in transfers or in callers' hands.

@@ -7,8 +7,10 @@
 
 mod command;
 mod geometry;
+mod stripe;
 mod units;
 
 pub use command::{Command, next_command, routes};
 pub use geometry::Geometry;
-pub use units::{Extents, UnitCursor, count_units};
+pub use stripe::{PARTS, Part, Stripe};
+pub use units::{Extents, UnitCursor};

@@ -3,9 +3,11 @@
 mod null;
 #[cfg(all(test, not(loom)))]
 pub mod sim;
+mod trial;
 mod uring;
 
 pub use null::Null;
+pub use trial::try_passthrough;
 pub use uring::{FILES, Uring, UringOptions, plain_ring_refusal};
 
 use crate::memory::Slabs;

@@ -1,11 +1,14 @@
 //! Targets: where bytes live. A target knows its limits, encodes a command and decodes a result.
 
-mod file;
+mod inner;
 mod ioctl;
-#[allow(dead_code, unused_imports)] // Until targets are made of it.
-pub mod nvme;
+mod nvme;
 mod open;
 mod probe;
+mod request;
+mod stripe;
 
-pub use file::{Closer, Decoded, FileRef, Kind, Op, Request, TargetInner};
+pub use inner::{Closer, Kind, TargetInner};
 pub use open::{OpenOptions, open, open_null};
+pub use request::{Decoded, Fault, FileRef, Op, Request};
+pub use stripe::stripe;

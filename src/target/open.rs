@@ -1,7 +1,7 @@
 //! Opening a target: what may be opened how, and what is refused with which remedy.
 
-use super::file::{Kind, TargetInner};
-use super::probe;
+use super::inner::{Kind, TargetInner};
+use super::{nvme, probe};
 use crate::error::{Error, ErrorKind};
 use crate::plan::Geometry;
 use nix::fcntl::{FallocateFlags, fallocate};
@@ -9,8 +9,8 @@ use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// How to open a target.
 #[derive(Clone, Debug)]
@@ -19,12 +19,13 @@ pub struct OpenOptions {
     create: Option<u64>,
     buffered: bool,
     force: bool,
+    polled: bool,
 }
 
 impl OpenOptions {
     /// For reading.
     pub fn read() -> OpenOptions {
-        OpenOptions { write: false, create: None, buffered: false, force: false }
+        OpenOptions { write: false, create: None, buffered: false, force: false, polled: false }
     }
 
     /// For reading and writing.
@@ -45,14 +46,39 @@ impl OpenOptions {
         self
     }
 
-    /// Writes to a block device although it is mounted or held by another driver.
+    /// Has the drive's lanes poll for completions instead of waiting for interrupts (NVMe character devices only, and
+    /// only where the driver was loaded with `nvme.poll_queues`). A lane that polls uses its CPU wholly while
+    /// commands are in flight, and sleeps when none are.
+    pub fn polled(mut self) -> OpenOptions {
+        self.polled = true;
+        self
+    }
+
+    /// Writes to a drive although it is mounted, held by another driver or has partitions.
     pub fn force(mut self) -> OpenOptions {
         self.force = true;
         self
     }
+
+    /// What does not go with a kind of target.
+    fn check(&self, kind: Kind) -> Result<(), Error> {
+        let bad = |message: &'static str| Err(Error::new(ErrorKind::InvalidInput, message));
+        match kind {
+            Kind::Nvme if self.buffered => bad(
+                "NVMe commands pass the page cache by; open the block device (/dev/nvme0n1) for buffered()",
+            ),
+            Kind::File | Kind::Block | Kind::Null if self.polled => {
+                bad("only a NVMe character device (/dev/ng0n1) can be polled; leave polled() off")
+            }
+            Kind::Block | Kind::Nvme if self.create.is_some() => {
+                bad("a device has the size that it has; open it with OpenOptions::write()")
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
-/// Opens a file or block device.
+/// Opens a file, a block device or a NVMe namespace's character device.
 pub fn open(
     path: &Path,
     options: &OpenOptions,
@@ -60,31 +86,38 @@ pub fn open(
     command_size: u32,
 ) -> Result<TargetInner, Error> {
     let name: Arc<str> = path.to_string_lossy().into();
-    let kind = kind_of(path, options).map_err(|e| e.on(&name))?;
+    let kind = kind_of(path, options).and_then(|kind| options.check(kind).map(|()| kind));
+    let opened = kind.and_then(|kind| match kind {
+        Kind::Nvme => open_namespace(path, options, &name, engine, command_size),
+        kind => open_blocks(path, options, kind, &name, engine, command_size),
+    });
+    opened.map_err(|e| e.on(&name))
+}
+
+fn open_blocks(
+    path: &Path,
+    options: &OpenOptions,
+    kind: Kind,
+    name: &str,
+    engine: u64,
+    command_size: u32,
+) -> Result<TargetInner, Error> {
     if kind == Kind::Block && options.write && !options.force {
-        refuse_if_in_use(path).map_err(|e| e.on(&name))?;
+        refuse_if_in_use(path)?;
     }
-    let mut file = open_file(path, options).map_err(|e| explain_open(&e, options).on(&name))?;
-    let size = file.seek(SeekFrom::End(0)).map_err(|e| Error::io("cannot tell its size", &e).on(&name))?;
+    let mut file = open_file(path, options, !options.buffered).map_err(|e| explain_open(&e, options))?;
+    let size = file
+        .seek(SeekFrom::End(0))
+        .map_err(|e| Error::io("cannot tell its size; is it a device that was unplugged?", &e))?;
     let geometry =
         probe::geometry(&file, !options.buffered, command_size).map_err(|e| match e.raw_os_error() {
-            Some(libc::EINVAL) => no_direct().on(&name),
-            _ => Error::io("a first read failed", &e).on(&name),
+            Some(libc::EINVAL) => no_direct(),
+            _ => Error::io("a first read failed; see the kernel's log for the device", &e),
         })?;
-    geometry.check().map_err(|e| e.on(&name))?;
-    let target = TargetInner {
-        name,
-        engine,
-        kind,
-        geometry,
-        direct: !options.buffered,
-        writable: options.write,
-        file: Some(file),
-        size: AtomicU64::new(size),
-        closed: AtomicBool::new(false),
-        slot: AtomicU32::new(u32::MAX),
-        closer: OnceLock::new(),
-    };
+    geometry.check()?;
+    let mut target = TargetInner::bare(name, engine, kind, geometry, size);
+    (target.direct, target.writable) = (!options.buffered, options.write);
+    target.file = Some(file);
     match options.create {
         Some(wanted) if size < wanted => target.set_size(wanted)?,
         _ => {}
@@ -92,23 +125,32 @@ pub fn open(
     Ok(target)
 }
 
+fn open_namespace(
+    path: &Path,
+    options: &OpenOptions,
+    name: &Arc<str>,
+    engine: u64,
+    command_size: u32,
+) -> Result<TargetInner, Error> {
+    let file = open_file(path, options, false).map_err(|e| explain_open(&e, options))?;
+    let namespace = nvme::open(&file, name, options.write, options.force, command_size)?;
+    if options.polled && !namespace.poll {
+        let message = "the driver has no queues that are polled; load it with nvme.poll_queues=1 or more (on the \
+                       kernel's command line, or as an option of the module nvme)";
+        return Err(Error::new(ErrorKind::Unsupported, message));
+    }
+    let (geometry, size) = (namespace.geometry, namespace.size);
+    let mut target = TargetInner::bare(name, engine, Kind::Nvme, geometry, size);
+    (target.writable, target.polled) = (options.write, options.polled);
+    (target.file, target.namespace) = (Some(file), Some(Box::new(namespace)));
+    Ok(target)
+}
+
 /// A target of `size` bytes whose commands complete at once and move nothing.
 pub fn open_null(size: u64, engine: u64, command_size: u32) -> Result<TargetInner, Error> {
     let geometry = Geometry { block: 512, memory_align: 4, ..Geometry::unlimited(command_size) };
     geometry.check()?;
-    Ok(TargetInner {
-        name: "null".into(),
-        engine,
-        kind: Kind::Null,
-        geometry,
-        direct: true,
-        writable: true,
-        file: None,
-        size: AtomicU64::new(size),
-        closed: AtomicBool::new(false),
-        slot: AtomicU32::new(u32::MAX),
-        closer: OnceLock::new(),
-    })
+    Ok(TargetInner::bare("null", engine, Kind::Null, geometry, size))
 }
 
 impl TargetInner {
@@ -158,14 +200,29 @@ fn kind_of(path: &Path, options: &OpenOptions) -> Result<Kind, Error> {
         Ok(Kind::File)
     } else if file_type.is_block_device() {
         Ok(Kind::Block)
+    } else if file_type.is_char_device() {
+        namespace_or_not(path)
     } else {
-        let what = if file_type.is_dir() { "a directory" } else { "not a regular file or a block device" };
-        Err(Error::new(ErrorKind::InvalidInput, format!("it is {what}; name a file or a block device")))
+        let what = if file_type.is_dir() { "a directory" } else { "not a regular file or a device" };
+        let remedy = "name a file, a block device or a NVMe character device (/dev/ng0n1)";
+        Err(Error::new(ErrorKind::InvalidInput, format!("it is {what}; {remedy}")))
     }
 }
 
-fn open_file(path: &Path, options: &OpenOptions) -> io::Result<File> {
-    let direct = if options.buffered { 0 } else { libc::O_DIRECT };
+/// A character device is a NVMe namespace, or no target.
+fn namespace_or_not(path: &Path) -> Result<Kind, Error> {
+    let bad = |message: &'static str| Err(Error::new(ErrorKind::InvalidInput, message));
+    match nvme::kind_of(path).map_err(|e| Error::io("cannot tell what it is; is /proc mounted?", &e))? {
+        nvme::Node::Namespace => Ok(Kind::Nvme),
+        nvme::Node::Controller => bad("it is a NVMe controller; name one of its namespaces (/dev/ng0n1)"),
+        nvme::Node::Other => bad(
+            "it is a device, and no NVMe namespace; name a file, a block device or a NVMe character device (/dev/ng0n1)",
+        ),
+    }
+}
+
+fn open_file(path: &Path, options: &OpenOptions, direct: bool) -> io::Result<File> {
+    let direct = if direct { libc::O_DIRECT } else { 0 };
     std::fs::OpenOptions::new()
         .read(true)
         .write(options.write)

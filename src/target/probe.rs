@@ -31,6 +31,26 @@ pub fn geometry(file: &File, direct: bool, command_size: u32) -> io::Result<Geom
     Ok(Geometry { block, memory_align, ..unlimited })
 }
 
+/// The disk that a block device is, or is a partition of, and the disks of `/sys/block` that have its hardware
+/// queues: it, or the paths behind a NVMe multipath head (`nvme0n1` leads to `nvme0c1n1`).
+pub fn disks(file: &File) -> Option<(String, Vec<String>)> {
+    let folder = sysfs_folder(file)?;
+    let name = folder.file_name()?.to_str()?.to_string();
+    if folder.join("mq").is_dir() {
+        return Some((name.clone(), vec![name]));
+    }
+    let (subsystem, namespace) = name.strip_prefix("nvme")?.split_once('n')?;
+    let is_path = |disk: &String| {
+        let path = disk.strip_prefix("nvme").and_then(|disk| disk.strip_prefix(subsystem)?.strip_prefix('c'));
+        path.and_then(|path| path.split_once('n')).is_some_and(|(_, number)| number == namespace)
+    };
+    let all = std::fs::read_dir("/sys/block").ok()?.flatten();
+    let mut paths: Vec<String> =
+        all.filter_map(|disk| disk.file_name().into_string().ok()).filter(is_path).collect();
+    paths.sort();
+    (!paths.is_empty()).then_some((name, paths))
+}
+
 fn read_in(file: &File, into: &mut [u8], offset: u64) -> io::Result<usize> {
     file.read_at(into, offset)
 }

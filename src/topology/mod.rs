@@ -8,19 +8,14 @@ mod cpuset;
 #[cfg(test)]
 mod fake;
 #[cfg(feature = "hwloc")]
-#[allow(dead_code)] // Not wired into the engine yet.
 mod hwloc;
-#[allow(dead_code)]
 mod lanes;
-#[allow(dead_code)]
 mod queues;
 mod sysfs;
 
 pub use cpuset::{CpuSet, pin_current_thread};
-#[allow(unused_imports)]
 pub use lanes::{Lanes, Place, place_lanes};
-#[allow(unused_imports)]
-pub use queues::{HardwareQueue, QueueKind, QueueMap};
+pub use queues::QueueMap;
 
 /// The most lanes that [`default_lanes`] answers.
 pub const MAX_DEFAULT_LANES: usize = 8;
@@ -61,7 +56,6 @@ impl Topology {
     /// The CPUs nearest to a node's memory that are in `allowed`: the node's own; where it has none, as a node of
     /// memory alone (CXL), those of the nearest node that has some, or of all such nodes that are equally near.
     /// `allowed` itself where the machine does not say what is near.
-    #[allow(dead_code)] // Not wired into the engine yet.
     pub fn nearest_cpus(&self, node: u32, allowed: &CpuSet) -> CpuSet {
         let Some(home) = self.nodes.iter().find(|other| other.id == node) else {
             return allowed.clone();
@@ -80,7 +74,6 @@ impl Topology {
     }
 
     /// The node that has all of these CPUs, if one has.
-    #[allow(dead_code)] // Not wired into the engine yet.
     pub fn node_of(&self, cpus: &CpuSet) -> Option<u32> {
         let has_all = |node: &&Node| !cpus.is_empty() && cpus.is_within(&node.cpus);
         self.nodes.iter().find(has_all).map(|node| node.id)

@@ -219,7 +219,7 @@ impl World {
         });
         let class = rng.pick(&[Priority::Urgent, Priority::High, Priority::Normal, Priority::Low]) as u8;
         let cursor = UnitCursor::new(self.plan.unit, block);
-        self.deal(rng, Share { handle, class, deadline, cursor }, units as usize);
+        self.deal(rng, Share { handle, class, part: 0, deadline, cursor }, units[0] as usize);
         if self.core.closing.load(Ordering::SeqCst) {
             self.core.stop(handle, Stop::Shutdown);
         }
@@ -233,7 +233,7 @@ impl World {
         let (mut dealt, mut dead) = (0, false);
         for step in 0..lanes {
             let inbox = &self.inboxes[(near + step) % lanes];
-            let taken = inbox.deal(share, |handle| self.core.table.claimable(handle));
+            let taken = inbox.deal(share, |share| self.core.claimable(share));
             dealt += taken as usize;
             dead |= !taken;
             if dealt == units {

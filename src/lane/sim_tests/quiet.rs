@@ -35,8 +35,8 @@ impl World {
         let admission = Admission { units, deadline, submitted: 0, tag: 0 };
         let handle = self.core.table.activate(job, admission).expect("an entry");
         let cursor = UnitCursor::new(self.plan.unit, target.geometry.block);
-        let share = Share { handle, class: priority as u8, deadline, cursor };
-        assert!(self.inboxes[0].deal(share, |handle| self.core.table.claimable(handle)));
+        let share = Share { handle, class: priority as u8, part: 0, deadline, cursor };
+        assert!(self.inboxes[0].deal(share, |share| self.core.claimable(share)));
         handle
     }
 

@@ -16,7 +16,7 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Disks by slot: read directly, written, read through the page cache.
@@ -84,14 +84,10 @@ impl World {
         let end = DISK - rng.below(16 << 10);
         let disks = vec![Disk::full(block, end), Disk::blank(block, DISK), Disk::full(1, DISK)];
         let device = Device::new(rng.fork(), clock.clone(), plan.faults, disks, MOST + 1);
-        let core = Arc::new(Core {
-            table: Table::new(plan.entries, plan.entry_generation),
-            regions: Arc::new(Regions::default()),
-            clock: Clock::Sim(clock.clone()),
-            closing: AtomicBool::new(false),
-            quarantined: AtomicU64::new(0),
-            mutation: plan.mutation,
-        });
+        let mut core = Core::new(plan.entries, Arc::new(Regions::default()), Clock::Sim(clock.clone()));
+        core.table = Table::new(plan.entries, plan.entry_generation);
+        core.mutation = plan.mutation;
+        let core = Arc::new(core);
         let target = |slot: usize, direct| {
             Arc::new(TargetInner::simulated(slot as u32, plan.geometry(direct), direct, DISK))
         };
@@ -105,10 +101,11 @@ impl World {
             Arc::new(Inbox::new(plan.entries, plan.depth, bell))
         };
         let inboxes: Vec<_> = rings.iter().map(inbox).collect();
+        core.add_lanes(inboxes.iter().cloned());
         let grace = Duration::from_nanos(plan.grace);
         let world = Rc::new(World {
             memory: Memory::new(&core, &plan),
-            watch: RefCell::new(Watch::new(core.clone(), inboxes.clone(), grace)),
+            watch: RefCell::new(Watch::new(core.clone(), grace)),
             lanes: RefCell::default(),
             device: Rc::new(RefCell::new(device)),
             targets: vec![target(READ, true), target(WRITTEN, true), target(CACHED, false)],

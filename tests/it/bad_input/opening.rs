@@ -30,7 +30,7 @@ fn things_that_are_no_targets() {
     refused(e, K::Io, &["no such file"], || e.open("", OpenOptions::read()));
     refused(e, K::Io, &["no such file"], || e.open(at("no/folder"), OpenOptions::read().create(4096)));
 
-    let remedy = "name a file or a block device";
+    let remedy = "name a file, a block device or";
     for options in [OpenOptions::read(), OpenOptions::write(), OpenOptions::read().buffered()] {
         refused(e, K::InvalidInput, &["a directory", remedy], || e.open(&b.folder.path, options));
     }
@@ -38,7 +38,7 @@ fn things_that_are_no_targets() {
         e.open(&b.folder.path, OpenOptions::read().create(4096))
     });
     for device in ["/dev/null", "/dev/zero"] {
-        refused(e, K::InvalidInput, &["not a regular file", remedy], || e.open(device, OpenOptions::write()));
+        refused(e, K::InvalidInput, &["no NVMe namespace", remedy], || e.open(device, OpenOptions::write()));
     }
     mkfifo(&at("fifo"));
     let socket = UnixListener::bind(at("socket")).unwrap();

@@ -1,0 +1,198 @@
+//! Groups of lanes: one for all files, one for each drive, on the CPUs of its hardware queues.
+
+use super::shared::{ANSWER, Shared};
+use crate::error::{Error, ErrorKind};
+use crate::lane::{Control, Inbox, LaneOptions, LaneSpec, LaneThread, QueueKind};
+use crate::target::TargetInner;
+use crate::topology::{Lanes, Place, QueueMap, default_lanes, lane_cpus, place_lanes};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Most groups of an engine.
+const MOST: usize = 256;
+
+/// Lanes that serve the same targets.
+pub struct Group {
+    /// The drive that they serve; `None` for files.
+    pub drive: Option<String>,
+    pub lanes: Vec<GroupLane>,
+}
+
+/// A lane as its group knows it.
+pub struct GroupLane {
+    pub inbox: Arc<Inbox>,
+    pub place: Place,
+    /// The ring's flags, or what kept the thread off its CPUs.
+    pub flags: String,
+}
+
+/// All groups. They only come; submission finds one without a lock.
+pub struct Groups {
+    groups: Box<[OnceLock<Group>]>,
+    /// Held while one is made.
+    growing: Mutex<()>,
+    /// Taken out when the engine ends.
+    threads: Mutex<Vec<LaneThread>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Groups {
+    pub fn new() -> Groups {
+        Groups {
+            groups: (0..MOST).map(|_| OnceLock::new()).collect(),
+            growing: Mutex::new(()),
+            threads: Mutex::default(),
+        }
+    }
+
+    /// The group of that number.
+    pub fn get(&self, number: usize) -> Option<&Group> {
+        self.groups.get(number)?.get()
+    }
+
+    /// All there are.
+    pub fn iter(&self) -> impl Iterator<Item = &Group> {
+        self.groups.iter().map_while(OnceLock::get)
+    }
+
+    /// Asks all lanes to end and waits for them. False: some did not end in time.
+    pub fn stop(&self, grace: Duration) -> bool {
+        stop_lanes(&mut lock(&self.threads), grace)
+    }
+
+    /// Leaves the threads to the process that has them.
+    pub fn forget(&self) {
+        std::mem::forget(std::mem::take(&mut *lock(&self.threads)));
+    }
+}
+
+/// Asks lanes to end and waits for them. False: some did not end in time.
+fn stop_lanes(threads: &mut [LaneThread], grace: Duration) -> bool {
+    threads.iter().for_each(LaneThread::stop);
+    let until = Instant::now() + grace + Duration::from_secs(1);
+    // Each is waited for, also after one that did not end.
+    let late = threads
+        .iter_mut()
+        .filter_map(|t| (!t.join(until.saturating_duration_since(Instant::now()))).then_some(()));
+    late.count() == 0
+}
+
+impl Shared {
+    /// The group that serves a target, made if there is none.
+    pub fn group_for(&self, target: &TargetInner) -> Result<usize, Error> {
+        let Some((drive, map)) = drive_of(target) else { return Ok(0) };
+        let _growing = lock(&self.groups.growing);
+        if let Some(known) = self.groups.iter().position(|group| group.drive.as_ref() == Some(&drive)) {
+            return Ok(known);
+        }
+        let settings = &self.settings;
+        let (lanes, depth) = (settings.lanes, settings.lane_depth);
+        let places = place_lanes(&map, &self.topology, &self.allowed, lanes, depth, settings.processes);
+        self.grow(Some(drive), places, target.polled)
+    }
+
+    /// Makes the group of all files, which comes first.
+    pub fn grow_files(&self) -> Result<(), Error> {
+        let (topology, allowed) = (&self.topology, &self.allowed);
+        let nodes = topology.within(allowed).nodes.iter().filter(|node| !node.cpus.is_empty()).count();
+        let count = match self.settings.lanes {
+            Lanes::Count(count) => count,
+            Lanes::PerNuma => nodes.max(1),
+            _ => default_lanes(allowed),
+        };
+        let depth = self.settings.lane_depth;
+        let place = |cpus| Place { node: topology.node_of(&cpus), cpus, queue: None, depth };
+        let places = lane_cpus(topology, allowed, count).into_iter().map(place).collect();
+        let _growing = lock(&self.groups.growing);
+        self.grow(None, places, false).map(drop)
+    }
+
+    /// Starts lanes, tells them of the regions there are, and makes them known.
+    fn grow(&self, drive: Option<String>, places: Vec<Place>, polled: bool) -> Result<usize, Error> {
+        let number = self.groups.iter().count();
+        let Some(group) = self.groups.groups.get(number) else {
+            let message = "an engine serves at most 255 drives; build a second one";
+            return Err(Error::new(ErrorKind::Resource, message));
+        };
+        // Regions neither come nor go meanwhile: the new lanes miss none.
+        let _still = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        let mut threads = Vec::with_capacity(places.len());
+        let made = self.start_lanes(&places, polled, &mut threads).and_then(|()| self.introduce(&threads));
+        if let Err(error) = made {
+            stop_lanes(&mut threads, self.settings.grace);
+            return Err(error);
+        }
+        let lanes = threads.iter().zip(places).map(|(thread, place)| GroupLane {
+            inbox: thread.inbox.clone(),
+            place,
+            flags: thread.description.clone(),
+        });
+        let _ = group.set(Group { drive, lanes: lanes.collect() });
+        self.core.add_lanes(threads.iter().map(|thread| thread.inbox.clone()));
+        lock(&self.groups.threads).append(&mut threads);
+        Ok(number)
+    }
+
+    fn start_lanes(
+        &self,
+        places: &[Place],
+        polled: bool,
+        threads: &mut Vec<LaneThread>,
+    ) -> Result<(), Error> {
+        let kind = if self.settings.null {
+            QueueKind::Null
+        } else {
+            QueueKind::Uring { source: self.table_ring.source(), polled }
+        };
+        let first = self.core.see_lanes(<[_]>::len);
+        for (number, place) in places.iter().enumerate() {
+            let options = LaneOptions {
+                depth: place.depth as usize,
+                command_size: self.settings.command_size,
+                first_generation: 0,
+            };
+            let (number, cpus) = (first + number, place.cpus.clone());
+            let spec = LaneSpec { number, kind, options, cpus, grace: self.settings.grace };
+            threads.push(LaneThread::start(&self.core, spec)?);
+        }
+        Ok(())
+    }
+
+    /// Makes new lanes adopt every region that is registered.
+    fn introduce(&self, threads: &[LaneThread]) -> Result<(), Error> {
+        let lanes: Vec<_> = threads.iter().map(|thread| thread.inbox.clone()).collect();
+        for region in self.core.regions.all() {
+            let Some(slabs) = region.pinned() else { continue };
+            let within = ANSWER + super::shared::pin_time(region.len() as u64);
+            let message = |acks| Control::AddBuffers { id: region.id, slabs, acks };
+            let errno = match super::shared::tell(&lanes, within, message) {
+                Some(Ok(())) => continue,
+                other => other.and_then(Result::err).unwrap_or(libc::ETIMEDOUT),
+            };
+            let why = self.explain_pin(&std::io::Error::from_raw_os_error(errno), region.len() as u64);
+            let message = format!("the drive's lanes cannot take over the registered regions: {why}");
+            return Err(Error::os(message, errno).with_kind(ErrorKind::Resource));
+        }
+        Ok(())
+    }
+}
+
+/// The drive that gets lanes of its own, and its hardware queues; `None`: the files' lanes serve it.
+fn drive_of(target: &TargetInner) -> Option<(String, QueueMap)> {
+    let (mut name, disks) = target.drive()?;
+    let map = disks.iter().find_map(|disk| QueueMap::read(disk).ok())?;
+    if target.polled {
+        name += " polled";
+    }
+    let map = if target.polled {
+        map.polled_queues()
+    } else {
+        // Reads and writes may have queues of their own (nvme.write_queues): the fewer have less room.
+        let (writes, reads) = (map.interrupt_queues(), map.read_queues());
+        if reads.queues.len() < writes.queues.len() { reads } else { writes }
+    };
+    (!map.queues.is_empty()).then_some((name, map))
+}

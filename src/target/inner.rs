@@ -1,0 +1,293 @@
+//! The inner half of a target: its limits, what may be asked of it, and where a command goes.
+
+use super::nvme::{self, Namespace, Status};
+use super::probe;
+use super::request::{Decoded, Fault, FileRef, Op, Request};
+use crate::error::{Error, ErrorKind};
+use crate::memory::Window;
+use crate::plan::{Geometry, Part, Stripe};
+use std::fs::File;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// What kind of thing a target is; of a stripe, what its members are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A block device.
+    Block,
+    /// A NVMe namespace's character device: commands pass the block layer by.
+    Nvme,
+    /// Nothing: commands complete at once, no bytes move.
+    Null,
+}
+
+/// Is told when a target is gone. The engine does it; target/ knows nothing of lanes.
+pub trait Closer: Send + Sync + std::fmt::Debug {
+    /// The place `slot` of the rings' file tables is not used any more.
+    fn closed(&self, slot: u32);
+
+    /// Refuses what a forked child may not do to a file that it shares with its parent.
+    fn check_fork(&self) -> Result<(), Error>;
+}
+
+/// Several targets as one.
+#[derive(Debug)]
+pub struct Striped {
+    pub stripe: Stripe,
+    pub members: Vec<Arc<TargetInner>>,
+    /// Members of each part, one bit each: see [`Part`].
+    pub parts: Vec<u64>,
+}
+
+/// See the module. Transfers keep it alive.
+#[derive(Debug)]
+pub struct TargetInner {
+    pub name: Arc<str>,
+    /// The engine it belongs to.
+    pub engine: u64,
+    pub kind: Kind,
+    pub geometry: Geometry,
+    /// O_DIRECT, or passthrough.
+    pub direct: bool,
+    pub writable: bool,
+    /// Its lanes poll for completions.
+    pub polled: bool,
+    /// Why its commands use no registered buffers, if they do not.
+    pub unfixed: Option<String>,
+    pub namespace: Option<Box<Namespace>>,
+    pub striped: Option<Striped>,
+    pub(super) file: Option<File>,
+    pub(super) size: AtomicU64,
+    pub(super) closed: AtomicBool,
+    /// Place in the rings' file tables; `u32::MAX` for none.
+    pub slot: AtomicU32,
+    /// The groups of lanes that serve each part; set once, when the engine takes the target in.
+    pub groups: OnceLock<Vec<Vec<usize>>>,
+    pub closer: OnceLock<Box<dyn Closer>>,
+}
+
+impl Drop for TargetInner {
+    fn drop(&mut self) {
+        let slot = *self.slot.get_mut();
+        if let (Some(closer), true) = (self.closer.get(), slot != u32::MAX) {
+            closer.closed(slot);
+        }
+    }
+}
+
+impl TargetInner {
+    /// A target without a file behind it, `size` bytes long.
+    pub(super) fn bare(name: &str, engine: u64, kind: Kind, geometry: Geometry, size: u64) -> TargetInner {
+        TargetInner {
+            name: name.into(),
+            engine,
+            kind,
+            geometry,
+            direct: true,
+            writable: true,
+            polled: false,
+            unfixed: None,
+            namespace: None,
+            striped: None,
+            file: None,
+            size: AtomicU64::new(size),
+            closed: AtomicBool::new(false),
+            slot: AtomicU32::new(u32::MAX),
+            groups: OnceLock::new(),
+            closer: OnceLock::new(),
+        }
+    }
+
+    /// Size in bytes.
+    pub fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
+    fn is_closed(&self) -> bool {
+        let closed = |target: &TargetInner| target.closed.load(Ordering::Acquire);
+        closed(self) || self.members().any(|member| closed(member))
+    }
+
+    /// The descriptor, if there is one.
+    pub fn fd(&self) -> Option<RawFd> {
+        self.file.as_ref().map(AsRawFd::as_raw_fd)
+    }
+
+    /// The drive that a device is on, and the disks of `/sys/block` that have its hardware queues. `None`: a file, or
+    /// a device without queues of its own.
+    pub fn drive(&self) -> Option<(String, Vec<String>)> {
+        match (self.kind, &self.namespace) {
+            (Kind::Nvme, Some(space)) => {
+                // The tags belong to the controllers, whatever namespace uses them.
+                let names: Vec<&str> = space.controllers.iter().map(|it| &*it.name).collect();
+                Some((names.join("+"), space.controllers.iter().map(|it| it.block.clone()).collect()))
+            }
+            (Kind::Block, _) => probe::disks(self.file.as_ref()?),
+            _ => None,
+        }
+    }
+
+    /// The members of a stripe; of another target, none.
+    pub fn members(&self) -> impl Iterator<Item = &Arc<TargetInner>> {
+        self.striped.iter().flat_map(|striped| &striped.members)
+    }
+
+    /// How many parts a transfer has, each of which the lanes of one group see to.
+    pub fn parts(&self) -> usize {
+        self.striped.as_ref().map_or(1, |striped| striped.parts.len())
+    }
+
+    /// The part of that number, where there are several.
+    pub fn part(&self, number: usize) -> Option<Part> {
+        let striped = self.striped.as_ref()?;
+        striped.parts.get(number).map(|members| Part { stripe: striped.stripe, members: *members })
+    }
+
+    /// How many flushes make all of it durable.
+    pub fn flushes(&self) -> u32 {
+        self.striped.as_ref().map_or(1, |striped| striped.members.len() as u32)
+    }
+
+    /// Where flush `number` goes, as an offset.
+    pub fn flush_at(&self, number: u32) -> u64 {
+        self.striped.as_ref().map_or(0, |striped| number as u64 * striped.stripe.size)
+    }
+
+    fn error(&self, kind: ErrorKind, message: &'static str, offset: u64, len: u64) -> Error {
+        Error::new(kind, message).on(&self.name).at(offset, len)
+    }
+
+    /// Everything about the target that can be checked before a transfer is issued.
+    pub fn check(&self, op: Op) -> Result<(), Error> {
+        if self.is_closed() {
+            return Err(Error::new(ErrorKind::Closed, "the target is closed; open it again").on(&self.name));
+        }
+        if op == Op::Write && !self.writable {
+            let message = "the target was opened for reading; open it with OpenOptions::write()";
+            return Err(Error::new(ErrorKind::ReadOnly, message).on(&self.name));
+        }
+        Ok(())
+    }
+
+    /// Everything about a range that can be checked before a transfer is issued.
+    pub fn check_range(&self, op: Op, offset: u64, len: u64) -> Result<(), Error> {
+        if len == 0 {
+            let message = "an extent of no bytes; give a length of at least one byte";
+            return Err(self.error(ErrorKind::InvalidInput, message, offset, len));
+        }
+        let end = offset.checked_add(len).filter(|end| *end <= i64::MAX as u64);
+        let Some(end) = end else {
+            let message = "offset and length overflow a file offset; check the arithmetic that made them";
+            return Err(self.error(ErrorKind::InvalidInput, message, offset, len));
+        };
+        if end > self.size() {
+            let message = match (op, self.kind) {
+                (Op::Write, Kind::File) => {
+                    "the range ends past the end of the target; grow it first with Target::set_size"
+                }
+                _ => "the range ends past the end of the target; see Target::size",
+            };
+            return Err(self.error(ErrorKind::OutOfBounds, message, offset, len));
+        }
+        if op == Op::Write && !self.geometry.aligned(offset, len) {
+            let message =
+                "a direct write must be whole blocks; align offset and length to Target::block_size";
+            return Err(self.error(ErrorKind::Misaligned, message, offset, len));
+        }
+        Ok(())
+    }
+
+    /// Encodes a command for a queue. Of a stripe, it goes to the member that has `offset`.
+    pub fn encode(
+        &self,
+        op: Op,
+        offset: u64,
+        window: Window,
+        buffer: Option<u16>,
+        user_data: u64,
+    ) -> Request {
+        if let Some(striped) = &self.striped {
+            let (member, at) = striped.stripe.place(offset);
+            return striped.members[member as usize].encode(op, at, window, buffer, user_data);
+        }
+        let slot = self.slot.load(Ordering::Relaxed);
+        let file = FileRef { fd: self.fd().unwrap_or(-1), slot: (slot != u32::MAX).then_some(slot) };
+        let passthrough = self
+            .namespace
+            .as_ref()
+            .map(|space| nvme::encode(op, space.nsid, space.lba_shift, offset, window, space.timeout_ms));
+        Request { op, file, offset, window, buffer, passthrough, user_data }
+    }
+
+    /// Decodes a queue's result for a command of `asked` bytes: a length or a negative errno; of passthrough 0, a
+    /// NVMe status or a negative errno.
+    pub fn decode(&self, result: i32, asked: u32) -> Decoded {
+        match (-result, self.kind) {
+            (0, Kind::Nvme) => Decoded::Moved(asked),
+            (..0, Kind::Nvme) => {
+                let status = Status(result as u16);
+                let fault = Fault::Nvme(status);
+                if status.may_retry() { Decoded::Again(fault) } else { Decoded::Failed(fault) }
+            }
+            (..=0, _) => Decoded::Moved(result as u32),
+            (errno @ (libc::EAGAIN | libc::EINTR), _) => Decoded::Again(Fault::Errno(errno)),
+            (errno, _) => Decoded::Failed(Fault::Errno(errno)),
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+impl TargetInner {
+    /// A target of the simulation, which knows it by `slot`.
+    pub fn simulated(slot: u32, geometry: Geometry, direct: bool, size: u64) -> TargetInner {
+        let mut target = TargetInner::bare(&format!("sim{slot}"), 0, Kind::File, geometry, size);
+        (target.direct, target.slot) = (direct, AtomicU32::new(slot));
+        target
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(kind: Kind) -> TargetInner {
+        TargetInner::bare("x", 0, kind, Geometry::unlimited(128 << 10), 1 << 20)
+    }
+
+    /// FACTS §6.4: what a device answered was handed up as an errno, or an errno taken for a length.
+    #[test]
+    fn results_are_lengths_or_errnos() {
+        let file = target(Kind::File);
+        for bytes in [0, 1, 4096, i32::MAX] {
+            assert_eq!(file.decode(bytes, 4096), Decoded::Moved(bytes as u32));
+        }
+        for kind in [Kind::File, Kind::Block, Kind::Nvme, Kind::Null] {
+            let target = target(kind);
+            for errno in [libc::EAGAIN, libc::EINTR] {
+                assert_eq!(target.decode(-errno, 4096), Decoded::Again(Fault::Errno(errno)));
+            }
+            for errno in [libc::EPERM, libc::EIO, libc::ENOSPC, libc::EFAULT, libc::ECANCELED, 4095] {
+                assert_eq!(target.decode(-errno, 4096), Decoded::Failed(Fault::Errno(errno)));
+            }
+        }
+    }
+
+    /// A passthrough result is never a length: 1 is Invalid Opcode, 0 is all of it.
+    #[test]
+    fn passthrough_results_are_statuses() {
+        let drive = target(Kind::Nvme);
+        assert_eq!(drive.decode(0, 4096), Decoded::Moved(4096));
+        for (status, again) in [(0x281, true), (0x4281, false), (7, false), (1, false)] {
+            let fault = Fault::Nvme(Status(status));
+            let expected = if again { Decoded::Again(fault) } else { Decoded::Failed(fault) };
+            assert_eq!(drive.decode(status as i32, 4096), expected, "{status:#x}");
+        }
+    }
+}
