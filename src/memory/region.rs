@@ -1,12 +1,12 @@
 //! Regions: what is registered once and moved to and from many times.
 
 use super::table::Slabs;
-use super::{HostLease, Mapping, RegionRange, Window};
+use super::{ForkGuard, HostLease, Mapping, RegionRange, Window, lock};
 use crate::error::{Error, ErrorKind};
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 /// The inner half of a region, which leases and transfers keep alive.
@@ -33,6 +33,8 @@ pub struct RegionInner {
     pub quarantined: AtomicU64,
     /// How it is registered with the rings, or why not. Set once, before the region is handed out.
     pub registration: OnceLock<Result<Slabs, String>>,
+    /// The process that made it. A forked child takes no lock: nobody may be left to open it.
+    fork: Option<ForkGuard>,
 }
 
 // SAFETY: the pointer is an address; access to its bytes is governed by leases and, for registered memory, by the
@@ -45,10 +47,6 @@ impl std::fmt::Debug for RegionInner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "region {} of engine {}: {} bytes at {:p}", self.id, self.engine, self.len, self.ptr)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl RegionInner {
@@ -88,7 +86,13 @@ impl RegionInner {
             unanswered: OnceLock::new(),
             quarantined: AtomicU64::new(0),
             registration: OnceLock::new(),
+            fork: ForkGuard::new().ok(),
         }
+    }
+
+    /// Refuses what a forked child may not do.
+    fn check_fork(&self) -> Result<(), Error> {
+        self.fork.map_or(Ok(()), |fork| fork.check())
     }
 
     pub fn base(&self) -> u64 {
@@ -113,6 +117,7 @@ impl RegionInner {
 
     /// Takes an exclusive lease on `range`.
     pub fn take(&self, range: &Range<usize>) -> Result<(), Error> {
+        self.check_fork()?;
         let at = |kind, message| Error::new(kind, message).at(range.start as u64, range.len() as u64);
         if range.start >= range.end {
             return Err(at(
@@ -136,7 +141,8 @@ impl RegionInner {
     }
 
     /// Cuts the lease that begins at `start` in two at `middle`.
-    pub fn split(&self, start: usize, middle: usize) {
+    pub fn split(&self, start: usize, middle: usize) -> Result<(), Error> {
+        self.check_fork()?;
         let mut leases = lock(&self.leases);
         let place = leases.partition_point(|l| l.start < start);
         if let Some(lease) = leases.get_mut(place) {
@@ -144,10 +150,14 @@ impl RegionInner {
             lease.end = middle;
             leases.insert(place + 1, tail);
         }
+        Ok(())
     }
 
-    /// Gives back the lease that begins at `start`.
+    /// Gives back the lease that begins at `start`. In a forked child it does nothing: the lease is the parent's.
     pub fn give_back(&self, start: usize) {
+        if self.check_fork().is_err() {
+            return;
+        }
         let mut leases = lock(&self.leases);
         let place = leases.partition_point(|l| l.start < start);
         if leases.get(place).is_some_and(|l| l.start == start) {
@@ -171,6 +181,9 @@ impl RegionInner {
 /// Dropping it takes it out of the rings (waiting at most 1 s for the lanes). Leases that are out stay valid, and so
 /// does memory of the engine's own until the last of them is gone; what they move from then on goes unregistered.
 /// Memory that the caller registered must stay mapped until [`Region::release`] has answered `Ok`: do not drop it.
+///
+/// A forked child has a copy of the memory, not of the registration: it gets no leases, cannot release, and its drops
+/// change nothing.
 #[derive(Debug)]
 pub struct Region {
     inner: Option<Arc<RegionInner>>,
@@ -183,12 +196,14 @@ pub trait Releaser: Send + Sync + std::fmt::Debug {
     fn release(&self, region: &Arc<RegionInner>, within: Duration) -> bool;
 }
 
-/// Why a region was not released. Its memory must not be freed.
+/// Why a region was not released. Its memory must not be freed; the region comes back.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ReleaseError {
     /// Leases are out or transfers are in flight; here is the region back.
     #[error(
-        "the region is in use: {leases} leases are out and {raw} raw extents are in flight; wait for their completions"
+        "the region is in use: {leases} leases are out and {raw} raw extents are in flight; wait for their \
+         completions and drop the leases, then release it again"
     )]
     Busy {
         /// The region, unharmed.
@@ -200,9 +215,27 @@ pub enum ReleaseError {
     },
     /// Late results may still land in it, or a lane cannot answer; here is the region back. Try again later.
     #[error(
-        "the region is quarantined: an abandoned transfer may still write to it; its memory must stay mapped"
+        "the region is quarantined: an abandoned transfer may still write to it, or a lane did not answer in time; \
+         its memory must stay mapped; release it again later, when late results were absorbed"
     )]
     Quarantined(Region),
+    /// This process is a fork of the one that built the engine, whose rings still hold the region; here is the
+    /// child's copy back.
+    #[error(
+        "the process forked after the engine was built: the region is the parent's, and only the parent can release it"
+    )]
+    Forked(Region),
+}
+
+impl ReleaseError {
+    /// The region, unharmed, to be released again.
+    pub fn into_region(self) -> Region {
+        match self {
+            ReleaseError::Busy { region, .. }
+            | ReleaseError::Quarantined(region)
+            | ReleaseError::Forked(region) => region,
+        }
+    }
 }
 
 impl Region {
@@ -257,9 +290,13 @@ impl Region {
     /// Takes the region out of every ring, waiting at most `within` for the lanes to acknowledge.
     ///
     /// After `Ok` no command touches the memory and the caller of `register_host` may free it. On an error the
-    /// region is handed back and the memory must stay.
+    /// region is handed back and the memory must stay. In a forked child it is always an error: the rings are the
+    /// parent's.
     pub fn release(mut self, within: Duration) -> Result<(), ReleaseError> {
         let inner = self.inner().clone();
+        if inner.check_fork().is_err() {
+            return Err(ReleaseError::Forked(self));
+        }
         inner.closing.store(true, Ordering::SeqCst);
         std::sync::atomic::fence(Ordering::SeqCst);
         let (leases, raw) = (inner.leases(), inner.raw_in_flight().load(Ordering::SeqCst));
