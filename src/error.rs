@@ -27,11 +27,13 @@ pub enum ErrorKind {
     Overlap,
     /// All of the engine's `max_transfers` entries are taken; try again after a completion.
     Busy,
+    /// There is no such file or device (ENOENT).
+    NotFound,
     /// The machine or the file system does not offer what is needed.
     Unsupported,
     /// The caller may not do this.
     Permission,
-    /// A limit of the process or the machine was hit (memlock, open files, memory, space).
+    /// A limit of the process or the machine was hit (memlock, open files, memory, space, file size).
     Resource,
     /// The path that was demanded is not the one that would run.
     PathUnavailable,
@@ -59,7 +61,8 @@ pub enum ErrorKind {
 
 /// An error: its kind, where it happened and a message with cause and remedy.
 ///
-/// Offsets and lengths are in bytes; `errno` is the kernel's positive number.
+/// Offsets and lengths are in bytes; `errno` is the kernel's positive number. `Display` gives all of it in one line:
+/// target, message, place and errno.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Error {
     kind: ErrorKind,
@@ -74,7 +77,7 @@ pub struct Error {
 
 impl Error {
     /// An error of `kind` with a message that says cause and remedy.
-    pub fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Error {
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Error {
         Error {
             kind,
             message: message.into(),
@@ -88,10 +91,13 @@ impl Error {
     }
 
     /// An error that stems from a failed system call.
-    pub fn os(message: impl Into<Cow<'static, str>>, errno: i32) -> Error {
+    pub(crate) fn os(message: impl Into<Cow<'static, str>>, errno: i32) -> Error {
         let kind = match errno {
             libc::EACCES | libc::EPERM => ErrorKind::Permission,
-            libc::ENOMEM | libc::EMFILE | libc::ENFILE | libc::ENOSPC | libc::EDQUOT => ErrorKind::Resource,
+            libc::ENOMEM | libc::EMFILE | libc::ENFILE | libc::ENOSPC | libc::EDQUOT | libc::EFBIG => {
+                ErrorKind::Resource
+            }
+            libc::ENOENT => ErrorKind::NotFound,
             libc::ENOSYS | libc::EOPNOTSUPP => ErrorKind::Unsupported,
             libc::EROFS => ErrorKind::ReadOnly,
             _ => ErrorKind::Io,
@@ -100,7 +106,7 @@ impl Error {
     }
 
     /// The same, from an [`std::io::Error`].
-    pub fn io(message: impl Into<Cow<'static, str>>, error: &std::io::Error) -> Error {
+    pub(crate) fn io(message: impl Into<Cow<'static, str>>, error: &std::io::Error) -> Error {
         match error.raw_os_error() {
             Some(errno) => Error::os(message, errno),
             None => Error::new(ErrorKind::Io, format!("{}: {error}", message.into())),
@@ -108,40 +114,34 @@ impl Error {
     }
 
     /// Names the target.
-    pub fn on(mut self, target: &Arc<str>) -> Error {
+    pub(crate) fn on(mut self, target: &Arc<str>) -> Error {
         self.target = Some(target.clone());
         self
     }
 
     /// Names the byte range of the target.
-    pub fn at(mut self, offset: u64, len: u64) -> Error {
+    pub(crate) fn at(mut self, offset: u64, len: u64) -> Error {
         self.offset = Some(offset);
         self.len = Some(len);
         self
     }
 
     /// Names the extent of the transfer, counted from 0.
-    pub fn extent(mut self, index: u32) -> Error {
+    pub(crate) fn extent(mut self, index: u32) -> Error {
         self.extent = Some(index);
         self
     }
 
     /// The same error as another kind (an errno whose usual kind is too coarse here).
-    pub fn with_kind(mut self, kind: ErrorKind) -> Error {
+    pub(crate) fn with_kind(mut self, kind: ErrorKind) -> Error {
         self.kind = kind;
         self
     }
 
-    /// Notes a NVMe status.
+    /// Notes the status that an NVMe device answered.
     pub(crate) fn with_nvme(mut self, status: u16) -> Error {
         self.nvme = Some(status);
         self
-    }
-
-    /// The drive's status, where it failed a command: status code type in bits 8-10, status code in bits 0-7, do not
-    /// retry 0x4000. It is never an errno.
-    pub fn nvme_status(&self) -> Option<u16> {
-        self.nvme
     }
 
     /// What went wrong.
@@ -178,6 +178,13 @@ impl Error {
     pub fn errno(&self) -> Option<i32> {
         self.errno
     }
+
+    /// The status with which an NVMe device ended the command, as the kernel hands it up: status code in bits 0-7,
+    /// status code type in bits 8-10, and 0x4000 for "do not retry". It is never an errno, and [`Error::errno`] is
+    /// `None` beside it; the message has its name.
+    pub fn nvme_status(&self) -> Option<u16> {
+        self.nvme
+    }
 }
 
 impl fmt::Display for Error {
@@ -186,8 +193,13 @@ impl fmt::Display for Error {
             write!(f, "{target}: ")?;
         }
         f.write_str(&self.message)?;
-        if let (Some(offset), Some(len)) = (self.offset, self.len) {
-            write!(f, " (offset {offset}, length {len})")?;
+        match (self.extent, self.offset, self.len) {
+            (Some(extent), Some(offset), Some(len)) => {
+                write!(f, " (extent {extent}, offset {offset}, length {len})")?
+            }
+            (Some(extent), ..) => write!(f, " (extent {extent})")?,
+            (None, Some(offset), Some(len)) => write!(f, " (offset {offset}, length {len})")?,
+            _ => {}
         }
         if let Some(errno) = self.errno {
             write!(f, ": {}", std::io::Error::from_raw_os_error(errno))?;
@@ -205,9 +217,38 @@ mod tests {
         let error = Error::os("read failed", libc::EIO).on(&Arc::from("/dev/x")).at(4096, 512).extent(3);
         assert_eq!(
             error.to_string(),
-            "/dev/x: read failed (offset 4096, length 512): Input/output error (os error 5)"
+            "/dev/x: read failed (extent 3, offset 4096, length 512): Input/output error (os error 5)"
         );
         assert_eq!(error.kind(), ErrorKind::Io);
         assert_eq!(error.extent_index(), Some(3));
+        // A place is optional, and so is each part of it.
+        let error = Error::new(ErrorKind::InvalidInput, "no");
+        assert_eq!(error.to_string(), "no");
+        assert_eq!(error.clone().at(1, 2).to_string(), "no (offset 1, length 2)");
+        assert_eq!(error.extent(0).to_string(), "no (extent 0)");
+    }
+
+    #[test]
+    fn errnos_have_kinds() {
+        for (errno, kind) in [
+            (libc::ENOENT, ErrorKind::NotFound),
+            (libc::EFBIG, ErrorKind::Resource),
+            (libc::ENOSPC, ErrorKind::Resource),
+            (libc::EACCES, ErrorKind::Permission),
+            (libc::EROFS, ErrorKind::ReadOnly),
+            (libc::ENOSYS, ErrorKind::Unsupported),
+            (libc::EIO, ErrorKind::Io),
+        ] {
+            assert_eq!(Error::os("failed", errno).kind(), kind, "{errno}");
+        }
+    }
+
+    /// FACTS §6.4: what a device answered was handed up as an errno.
+    #[test]
+    fn an_nvme_status_is_no_errno() {
+        let error = Error::new(ErrorKind::Io, "Unrecovered Read Error: sct 2, sc 0x81").with_nvme(0x4281);
+        assert_eq!((error.nvme_status(), error.errno()), (Some(0x4281), None));
+        assert_eq!(error.to_string(), "Unrecovered Read Error: sct 2, sc 0x81");
+        assert_eq!(Error::os("read failed", libc::EIO).nvme_status(), None);
     }
 }

@@ -18,13 +18,11 @@
 //!
 //! let ticket = client.submit(Transfer::read(&drive).extent(0, pool.lease(0..4 << 20)?).trace_id(7))?;
 //! let done = ticket.wait()?;
-//! done.result?;
 //! println!("{} bytes in {:?} by {}", done.bytes, done.times.total, done.paths);
 //!
-//! // The completion gives the lease back, and with it the bytes.
-//! let transfer = done.transfer.expect("only an abandoned transfer keeps its memory");
-//! let lease = transfer.into_extents().remove(0).into_mem().into_host().expect("memory of the engine's own");
-//! assert!(lease.iter().all(|byte| *byte == 7));
+//! // The completion gives the leases back, and with them the bytes; or says what failed.
+//! let leases = done.into_leases()?;
+//! assert!(leases[0].iter().all(|byte| *byte == 7));
 //! # std::fs::remove_file(&file)?;
 //! # Ok(())
 //! # }

@@ -20,6 +20,9 @@ pub struct TransferId(Handle);
 ///
 /// Dropping it lets transfers under way go on; completions of tagged ones are lost, their memory comes back to its
 /// region.
+///
+/// In a forked child submitting and waiting are refused with `Forked`; completions of what was under way come to the
+/// parent alone.
 pub struct Client {
     shared: Arc<Shared>,
     mailbox: Arc<Mailbox>,
@@ -97,7 +100,13 @@ impl Client {
     }
 
     /// Appends the completions that are there; answers how many. No system call.
+    ///
+    /// In a forked child there are none, ever: who polls in a loop asks [`Client::wait`] with no time at all, which
+    /// says so.
     pub fn poll(&self, out: &mut Vec<Completion>) -> usize {
+        if self.shared.fork.forked() {
+            return 0; // a lane may have been half way through a `put`, and nobody is left to end it
+        }
         let before = out.len();
         while let Some(handle) = self.mailbox.take() {
             out.extend(self.shared.core.consume(handle));
@@ -110,6 +119,10 @@ impl Client {
     /// Waits until at least `min` completions are there or `timeout` is over, and appends what is there; answers how
     /// many. With no timeout the transfers' own deadlines end the wait, and it waits for no more than are under way on
     /// this client: with none it is an error.
+    ///
+    /// # Errors
+    /// `InvalidInput` when it would wait for ever, `Forked` in a forked child. What became of a transfer is in its
+    /// completion's `result`.
     pub fn wait(
         &self,
         min: usize,
@@ -136,11 +149,22 @@ impl Client {
         Ok(got)
     }
 
-    /// Stops issuing a transfer and drains it; its one completion still comes. False when it is over already.
+    /// Stops issuing a transfer and drains it; its one completion still comes. False when it is over already, and in
+    /// a forked child, whose parent's transfers go on.
     pub fn cancel(&self, id: TransferId) -> bool {
+        if self.shared.fork.forked() {
+            return false;
+        }
         let under_way = !self.shared.core.table.published(id.0) && self.shared.core.table.is_current(id.0);
         self.shared.stop(id.0, Stop::Cancelled);
         under_way
+    }
+}
+
+impl From<Rejected> for Error {
+    /// For `?` where the error alone is wanted: the transfer is dropped, and its leases go back to their regions.
+    fn from(rejected: Rejected) -> Error {
+        rejected.error
     }
 }
 

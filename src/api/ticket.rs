@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 
 /// The claim on one completion. It may be waited for, polled, or awaited; dropping it lets the transfer go on, and
 /// its memory comes back to its region at the end.
+///
+/// In a forked child the transfer is the parent's. There a ticket answers at once, with a completion whose result is
+/// `Forked` and that has no transfer ([`Ticket::wait`]: with that error); nothing waits and the parent is not disturbed.
 #[derive(Debug)]
 #[must_use = "dropping a ticket discards the completion and the leases in it"]
 pub struct Ticket {
@@ -27,6 +30,10 @@ impl Ticket {
     }
 
     /// Waits for the completion; the transfer's deadline and grace bound the wait.
+    ///
+    /// # Errors
+    /// `InvalidInput` when the completion was handed out before, `Forked` in a forked child. What became of the
+    /// transfer is in the completion's `result`.
     pub fn wait(mut self) -> Result<Completion, Error> {
         if self.handle.is_none() {
             let message = "the completion was handed out before; a ticket answers once";
@@ -57,12 +64,16 @@ impl Ticket {
 
     /// The completion, if it is there and was not handed out before.
     pub fn poll(&mut self) -> Option<Completion> {
-        let completion = self.shared.core.consume(self.handle?)?;
+        let handle = self.handle?;
+        let completion = match self.shared.check_fork() {
+            Ok(()) => self.shared.core.consume(handle)?,
+            Err(error) => Completion::unheard(error),
+        };
         self.handle = None;
         Some(completion)
     }
 
-    /// Stops issuing the transfer and drains it; its one completion still comes.
+    /// Stops issuing the transfer and drains it; its one completion still comes. Does nothing in a forked child.
     pub fn cancel(&self) {
         if let Some(handle) = self.handle {
             self.shared.stop(handle, Stop::Cancelled);
@@ -77,7 +88,7 @@ impl Future for Ticket {
     /// If it is polled again after it was ready, as a future must not be.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Completion> {
         let handle = self.handle.expect("a ticket is not awaited again after it was ready");
-        if !self.shared.core.table.wait(handle, cx.waker()) {
+        if !self.shared.fork.forked() && !self.shared.core.table.wait(handle, cx.waker()) {
             return Poll::Pending;
         }
         Ticket::poll(&mut self).map_or(Poll::Pending, Poll::Ready)

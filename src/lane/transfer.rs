@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 use crate::lane::Path;
-use crate::memory::{Mem, Window};
+use crate::memory::{HostLease, Mem, Window};
 use crate::target::{Op, TargetInner};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -188,6 +188,12 @@ impl Transfer {
         self.extents
     }
 
+    /// Its leases, taken out, in the order of the extents. Extents over a [`crate::RegionRange`] give none; see
+    /// [`Transfer::into_extents`].
+    pub fn into_leases(self) -> Vec<HostLease> {
+        self.extents.into_iter().filter_map(|extent| extent.into_mem().into_host()).collect()
+    }
+
     pub(crate) fn clear_outcomes(&mut self) {
         for extent in &mut self.extents {
             (*extent.bytes.get_mut(), *extent.errno.get_mut()) = (0, 0);
@@ -206,11 +212,29 @@ pub struct Completion {
     pub times: Times,
     /// The paths its commands took.
     pub paths: crate::lane::PathSet,
-    /// The transfer with its leases. `None` if it was abandoned (late results may still land in its memory), and
-    /// for raw transfers and flushes, which have none.
+    /// The transfer with its leases. `None` if it was abandoned (late results may still land in its memory), for raw
+    /// transfers and flushes, which have none, and in a forked child.
     pub transfer: Option<Transfer>,
     /// The caller's number.
     pub tag: u64,
+}
+
+impl Completion {
+    /// What one wants after a load: the leases, and in them the bytes, in the order of the extents.
+    ///
+    /// # Errors
+    /// The transfer's, when not all of it was moved; the leases then go back to their region. To keep them, look at
+    /// `result` and take the `transfer`.
+    pub fn into_leases(self) -> Result<Vec<HostLease>, Error> {
+        self.result?;
+        Ok(self.transfer.map_or_else(Vec::new, Transfer::into_leases))
+    }
+
+    /// Of a transfer that nothing more will be heard of here.
+    pub(crate) fn unheard(error: Error) -> Completion {
+        let (times, paths) = (Times::default(), crate::lane::PathSet::default());
+        Completion { result: Err(error), bytes: 0, times, paths, transfer: None, tag: 0 }
+    }
 }
 
 /// When what happened to a transfer. Measured where the lane issued and reaped, not where calls were made.

@@ -30,16 +30,17 @@ impl RegionRange {
         self.start
     }
 
-    /// Cuts it in two at byte `at`, which must lie inside.
-    pub fn split_at(mut self, at: usize) -> Result<(RegionRange, RegionRange), Error> {
+    /// Cuts it in two at byte `at`: keeps the bytes before, answers those from `at` on. Both must have a byte, else
+    /// it stays as it was and the error is `InvalidInput`; in a forked child it is `Forked`.
+    pub fn split_off(&mut self, at: usize) -> Result<RegionRange, Error> {
         if at == 0 || at >= self.len {
-            return Err(Error::new(ErrorKind::InvalidInput, "a lease is cut at a byte inside it")
-                .at(at as u64, self.len as u64));
+            let message = format!("a lease is cut at a byte inside it; give 1 to {}", self.len - 1);
+            return Err(Error::new(ErrorKind::InvalidInput, message).at(at as u64, self.len as u64));
         }
-        self.region.split(self.start, self.start + at);
+        self.region.split(self.start, self.start + at)?;
         let tail = RegionRange { region: self.region.clone(), start: self.start + at, len: self.len - at };
         self.len = at;
-        Ok((self, tail))
+        Ok(tail)
     }
 
     pub(crate) fn region(&self) -> &Arc<RegionInner> {
@@ -67,9 +68,10 @@ impl HostLease {
         RegionRange::take(region, range).map(HostLease)
     }
 
-    /// Cuts it in two at byte `at`, which must lie inside.
-    pub fn split_at(self, at: usize) -> Result<(HostLease, HostLease), Error> {
-        self.0.split_at(at).map(|(a, b)| (HostLease(a), HostLease(b)))
+    /// Cuts it in two at byte `at`: keeps the bytes before, answers those from `at` on. Both must have a byte, else
+    /// it stays as it was and the error is `InvalidInput`; in a forked child it is `Forked`.
+    pub fn split_off(&mut self, at: usize) -> Result<HostLease, Error> {
+        self.0.split_off(at).map(HostLease)
     }
 
     /// Where it begins in its region, in bytes.

@@ -1,10 +1,12 @@
 //! Anonymous mappings: the engine's own memory, and the page that tells a forked child from its parent.
 
 use super::PAGE;
+use crate::error::{Error, ErrorKind};
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::io;
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 /// Huge pages are this large here; mappings at least as long are aligned to it.
 const HUGE: usize = 2 << 20;
@@ -100,25 +102,54 @@ impl Drop for Mapping {
     }
 }
 
-/// A page that the kernel clears in a forked child: a check costs one load.
-#[derive(Debug)]
-pub struct ForkGuard(Mapping);
+/// Remembers the process that made it and tells a forked child from it: a check costs two loads.
+///
+/// A page of the process holds its number, and the kernel clears it in a forked child, which takes another number
+/// when it makes a guard of its own. No lock: a child may inherit one that nobody is left to open.
+#[derive(Clone, Copy, Debug)]
+pub struct ForkGuard(u64);
+
+/// The page with this process's number; mapped once and for ever.
+static NUMBER: AtomicPtr<AtomicU64> = AtomicPtr::new(std::ptr::null_mut());
+/// The next process's number.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+fn number() -> Option<&'static AtomicU64> {
+    // SAFETY: null, or the page that `ForkGuard::new` mapped for ever, aligned and never written but as an atomic.
+    unsafe { NUMBER.load(Ordering::Acquire).as_ref() }
+}
 
 impl ForkGuard {
     pub fn new() -> io::Result<ForkGuard> {
-        let page = Mapping::new(PAGE)?;
-        // SAFETY: advice on our own page; then one write to it, before anyone else knows it.
-        unsafe {
-            madvise(page.ptr.cast(), page.len, MmapAdvise::MADV_WIPEONFORK)?;
-            page.ptr.as_ptr().write_volatile(1);
+        if number().is_none() {
+            let page = Mapping::new(PAGE)?;
+            // SAFETY: advice on our own page, which is empty.
+            unsafe { madvise(page.ptr.cast(), page.len, MmapAdvise::MADV_WIPEONFORK)? };
+            let (new, none) = (page.ptr.as_ptr().cast(), std::ptr::null_mut());
+            if NUMBER.compare_exchange(none, new, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                std::mem::forget(page);
+            }
         }
-        Ok(ForkGuard(page))
+        let number = number().ok_or(io::ErrorKind::NotFound)?;
+        let _ = number.fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
+            (now == 0).then(|| NEXT.fetch_add(1, Ordering::Relaxed))
+        });
+        Ok(ForkGuard(number.load(Ordering::Acquire)))
     }
 
-    /// Whether this process is a fork of the one that made the engine.
+    /// Whether this process is a fork of the one that made the guard.
     pub fn forked(&self) -> bool {
-        // SAFETY: the page is mapped as long as the guard lives and is never written after `new`.
-        unsafe { self.0.ptr.as_ptr().read_volatile() == 0 }
+        number().is_none_or(|now| now.load(Ordering::Relaxed) != self.0)
+    }
+
+    /// Refuses what only the process that made the guard may do.
+    pub fn check(&self) -> Result<(), Error> {
+        if !self.forked() {
+            return Ok(());
+        }
+        let message = "the process forked after the engine was built, and its lanes live in the parent; build an \
+                       engine in the child, or fork before";
+        Err(Error::new(ErrorKind::Forked, message))
     }
 }
 

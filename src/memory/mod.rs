@@ -24,5 +24,12 @@ pub use scratch::Scratch;
 pub use table::{Fixed, Slabs, TableRing};
 pub use window::Window;
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks; what a panic left behind is whole here (each critical section changes one thing).
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Bytes of a page, as the kernel counts them.
 pub const PAGE: usize = 4096;

@@ -1,6 +1,6 @@
 //! The regions of an engine: their numbers, and a sorted snapshot through which raw pointers resolve.
 
-use super::RegionInner;
+use super::{RegionInner, lock};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
@@ -65,7 +65,7 @@ impl Regions {
     }
 
     fn slots(&self) -> MutexGuard<'_, Vec<Option<Arc<RegionInner>>>> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.slots)
     }
 
     /// Makes a region under a free number.

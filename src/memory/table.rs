@@ -6,13 +6,13 @@
 //! A region longer than 1 GiB (the kernel's limit for one buffer) is covered by slabs that overlap by the largest
 //! command, so that every command lies whole in one.
 
-use super::{PAGE, RegionInner, Window};
+use super::{PAGE, RegionInner, Window, lock};
 use io_uring::IoUring;
 use io_uring::types::CloneBuffersFlags;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// Most buffers a ring can hold.
 const BUFFERS: u32 = 16_384;
@@ -103,10 +103,6 @@ impl std::fmt::Debug for Ring {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "ring {}", self.0.as_raw_fd())
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl TableRing {

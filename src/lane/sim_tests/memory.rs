@@ -170,6 +170,7 @@ impl Memory {
                 (region, "busy")
             }
             Err(ReleaseError::Quarantined(region)) => (region, "quarantined"),
+            Err(ReleaseError::Forked(region)) => (region, "forked"),
         };
         *self.regions[kind].borrow_mut() = Some(back);
         Err(why)

@@ -201,7 +201,7 @@ fn refuse_write(
         in_use::refuse(block, places)?;
     }
     // By passthrough, not through the block device: its page cache does not see what was written by passthrough.
-    let read = |lba: u64| {
+    let read = |lba: u64| -> Result<Vec<u8>, Error> {
         let mut bytes = vec![0; 1 << namespace.lba_shift];
         if lba < namespace.blocks {
             let status = ioctl::nvme_read_block(fd, nsid, lba, &mut bytes).map_err(|e| forbidden(&e));

@@ -20,15 +20,16 @@ fn mkfifo(path: &Path) {
 fn things_that_are_no_targets() {
     let Some(b) = bench() else { return };
     let (e, at) = (&b.engine, |name: &str| b.folder.path.join(name));
-    let missing =
-        refused(e, K::Io, &["no such file", "check the path"], || e.open(at("gone"), OpenOptions::read()));
+    let missing = refused(e, K::NotFound, &["no such file", "check the path"], || {
+        e.open(at("gone"), OpenOptions::read())
+    });
     assert_eq!((missing.errno(), missing.target()), (Some(libc::ENOENT), at("gone").to_str()));
-    refused(e, K::Io, &["no such file"], || e.open(at("gone"), OpenOptions::write()));
+    refused(e, K::NotFound, &["no such file"], || e.open(at("gone"), OpenOptions::write()));
     assert!(!at("gone").exists(), "opening for writing makes no file");
     symlink(at("gone"), at("dangling")).unwrap();
-    refused(e, K::Io, &["no such file"], || e.open(at("dangling"), OpenOptions::read()));
-    refused(e, K::Io, &["no such file"], || e.open("", OpenOptions::read()));
-    refused(e, K::Io, &["no such file"], || e.open(at("no/folder"), OpenOptions::read().create(4096)));
+    refused(e, K::NotFound, &["no such file"], || e.open(at("dangling"), OpenOptions::read()));
+    refused(e, K::NotFound, &["no such file"], || e.open("", OpenOptions::read()));
+    refused(e, K::NotFound, &["no such file"], || e.open(at("no/folder"), OpenOptions::read().create(4096)));
 
     let remedy = "name a file, a block device or";
     for options in [OpenOptions::read(), OpenOptions::write(), OpenOptions::read().buffered()] {

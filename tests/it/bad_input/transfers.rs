@@ -110,10 +110,13 @@ fn leases() {
         refused(e, K::Overlap, &["overlaps"], || region.range(start..end));
     }
     let beside = (region.lease(0..1000).unwrap(), region.lease(2000..len).unwrap());
-    refused(e, K::InvalidInput, &["cut", "inside"], || held.split_at(0));
-    let held = region.lease(1000..2000).expect("a lease that could not be cut was dropped, so it came back");
-    refused(e, K::InvalidInput, &["cut", "inside"], || held.split_at(1000));
-    let (left, right) = region.lease(1000..2000).unwrap().split_at(400).unwrap();
+    let mut left = held;
+    for at in [0, 1000, usize::MAX] {
+        refused(e, K::InvalidInput, &["cut at a byte inside", "1 to 999"], || left.split_off(at));
+        left.fill(at as u8);
+        assert_eq!((left.start(), left.len()), (1000, 1000), "a bad place leaves the lease as it was");
+    }
+    let right = left.split_off(400).unwrap();
     assert_eq!((left.start(), left.len(), right.start(), right.len()), (1000, 400, 1400, 600));
     drop(left);
     refused(e, K::Overlap, &["overlaps"], || region.lease(1000..1401));
@@ -139,9 +142,15 @@ fn regions() {
     // SAFETY: the pages outlive the region, which is released below.
     let region = unsafe { b.engine.register_host(p, 8192) }.unwrap();
     refused(&b.engine, K::InvalidInput, &["aliased by its owner", "Region::range"], || region.lease(0..4096));
-    let range = region.range(0..4096).unwrap();
+    let mut range = region.range(0..4096).unwrap();
     assert_eq!((range.start(), range.len()), (0, 4096));
-    drop(range);
+    refused(&b.engine, K::InvalidInput, &["cut", "1 to 4095"], || range.split_off(4096));
+    let tail = range.split_off(4095).unwrap();
+    assert_eq!((range.len(), tail.start(), tail.len()), (4095, 4095, 1));
+    let busy = region.release(Duration::from_secs(5)).expect_err("two ranges are out");
+    assert!(busy.to_string().contains("2 leases are out") && busy.to_string().contains("release it again"));
+    let region = busy.into_region();
+    drop((range, tail));
     region.release(Duration::from_secs(5)).unwrap();
 }
 
@@ -156,6 +165,10 @@ fn all_entries_taken_is_busy_and_loses_nothing() {
     let words = ["entries are taken", "wait for a completion", "max_transfers"];
     let rejected = client.submit(read(8192)).expect_err("a third");
     super::is(&rejected.error, K::Busy, &words);
+    let question_mark =
+        || -> Result<(), fullbore::Error> { client.submit(read(12_288)).map(drop).map_err(From::from) };
+    super::is(&question_mark().expect_err("as an error alone"), K::Busy, &words);
+    drop(region.lease(12_288..16_384).expect("whose lease went back to its region"));
     let error = client.flush(&target).expect_err("a flush needs an entry too");
     super::is(&error, K::Busy, &words);
     assert_eq!(engine.stats().active, 2);

@@ -3,7 +3,7 @@
 use super::{LIMIT, SEED, place, slow};
 use crate::support::load::lease_of;
 use crate::support::{POISON, check, poison, within};
-use fullbore::{Completion, Engine, ErrorKind, Region, Target, Ticket, Transfer};
+use fullbore::{Completion, Engine, ErrorKind, OpenOptions, Region, Target, Ticket, Transfer};
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -256,5 +256,43 @@ fn a_ticket_is_a_future() {
         drop::<Ticket>(ticket);
         assert!(crate::support::eventually(LIMIT, || region.lease(0..BIG).is_ok()), "the lease came back");
         assert_eq!(engine.stats().active, 0);
+    });
+}
+
+/// The short way after a load: every lease with its bytes, in the order of the extents, or the error.
+#[test]
+fn the_leases_of_a_completion() {
+    let Some(place) = place() else { return };
+    within(LIMIT, "into_leases", || {
+        let engine = Engine::builder().lanes(2).build().unwrap();
+        let (target, region, client) =
+            (place.open(&engine), engine.alloc_host(1 << 20).unwrap(), engine.client().unwrap());
+        let lease = |at: usize, len| region.lease(at..at + len).unwrap();
+        let many = Transfer::read(&target)
+            .extent(8192, lease(4096, 100))
+            .extent(0, lease(0, 4096))
+            .extent(1 << 20, region.range(8192..12_288).unwrap())
+            .extent(99, lease(12_288, 3));
+        let leases = client.submit(many).unwrap().wait().unwrap().into_leases().unwrap();
+        assert_eq!(
+            leases.iter().map(|l| (l.start(), l.len())).collect::<Vec<_>>(),
+            [(4096, 100), (0, 4096), (12_288, 3)]
+        );
+        for (lease, offset) in leases.iter().zip([8192, 0, 99]) {
+            check(lease, offset, SEED, "an extent");
+        }
+        drop(leases);
+        // A flush has no memory.
+        let writable = engine.open(&place.path, OpenOptions::write()).unwrap();
+        assert!(client.flush(&writable).unwrap().wait().unwrap().into_leases().unwrap().is_empty());
+
+        let slow = slow().build().unwrap();
+        let (target, client) = (place.open(&slow), slow.client().unwrap());
+        let region = slow.alloc_host(BIG).unwrap();
+        let ticket = client.submit(read(&target, &region, 0, 0, BIG)).unwrap();
+        ticket.cancel();
+        let error = ticket.wait().unwrap().into_leases().expect_err("cancelled");
+        assert_eq!(error.kind(), ErrorKind::Cancelled);
+        region.lease(0..BIG).expect("on an error the leases went back");
     });
 }

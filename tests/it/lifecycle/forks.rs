@@ -2,10 +2,14 @@
 
 use super::{Place, SEED, place};
 use crate::support::load::load;
-use crate::support::{self, check, eventually, fork, poison, threads, wait_for};
+use crate::support::{self, check, eventually, fork, poison, threads, wait_for, within};
 use fullbore::{
-    Client, Engine, Error, ErrorKind, HostLease, Op, OpenOptions, Region, Target, Ticket, Transfer,
+    Client, Completion, Engine, Error, ErrorKind, HostLease, Op, OpenOptions, Region, ReleaseError, Target,
+    Ticket, Transfer, TransferId,
 };
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 const SOON: Duration = Duration::from_secs(5);
@@ -167,6 +171,122 @@ fn a_fork_with_transfers_in_flight() {
             done.result.as_ref().unwrap();
             check(&support::load::lease_of(done), 0, SEED, "in flight across a fork");
             assert_eq!(wait_for(child), 0, "the child's exit code (order {order})");
+            parent_goes_on(&mut held);
+        }
+    });
+}
+
+fn answered(what: &str, completion: Option<Completion>) -> bool {
+    let Some(done) = completion else {
+        eprintln!("child: {what} gave no completion");
+        return false;
+    };
+    let empty = done.bytes == 0 && done.transfer.is_none();
+    forked(what, done.into_leases()) && empty
+}
+
+/// Every call that answers by a completion, or by none.
+fn answers_end(tickets: [Ticket; 3], held: &Held, tagged: TransferId) -> bool {
+    let [mut polled, mut waited, awaited] = tickets;
+    let client = held.client.as_ref().unwrap();
+    let mut awaited = pin!(awaited);
+    let awaited = match awaited.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(done) => Some(done),
+        Poll::Pending => None,
+    };
+    let mut out = Vec::new();
+    let checks = [
+        answered("Ticket::poll", polled.poll()),
+        polled.poll().is_none(), // once
+        answered("Ticket::wait_timeout", waited.wait_timeout(Duration::from_secs(60))),
+        waited.wait_timeout(Duration::from_secs(60)).is_none(),
+        answered("a ticket, awaited", awaited),
+        !client.cancel(tagged),
+        client.poll(&mut out) == 0 && out.is_empty(),
+    ];
+    checks.iter().enumerate().for_each(|(i, fine)| {
+        if !fine {
+            eprintln!("child: check {i} failed");
+        }
+    });
+    checks.iter().all(|fine| *fine)
+}
+
+fn region_stays_the_parents(region: Region, registered: Region, lease: &mut HostLease) -> bool {
+    let before = (lease.start(), lease.len());
+    let checks = [
+        forked("Region::lease", region.lease(0..4096)),
+        forked("Region::range", region.range(0..4096)),
+        forked("HostLease::split_off", lease.split_off(4096)),
+        (lease.start(), lease.len()) == before,
+    ];
+    let released = [region, registered].map(|region| {
+        let len = region.len();
+        match region.release(Duration::from_secs(60)) {
+            Err(e @ ReleaseError::Forked(_)) => {
+                e.to_string().contains("only the parent") && e.into_region().len() == len
+            }
+            other => {
+                eprintln!("child: release answered {other:?}");
+                false
+            }
+        }
+    });
+    checks.iter().chain(&released).all(|fine| *fine)
+}
+
+/// Calls that cannot say no end all the same, at once, whether the transfer was over before the fork or not.
+#[test]
+fn nothing_in_the_child_waits_for_the_parents_transfers() {
+    let name = "lifecycle::forks::nothing_in_the_child_waits_for_the_parents_transfers";
+    support::child(name, &[]).keep_capabilities().run(|| {
+        let Some(place) = place() else { return };
+        for over in [false, true] {
+            let mut held = hold(&place);
+            let (client, region) = (held.client.as_ref().unwrap(), held.region.as_ref().unwrap());
+            let read = |i: usize| {
+                let lease = region.lease((4 + i) << 20..(5 + i) << 20).unwrap();
+                Transfer::read(held.target.as_ref().unwrap()).extent((i as u64) << 20, lease)
+            };
+            let tickets = [0, 1, 2].map(|i| client.submit(read(i)).unwrap());
+            let tagged = client.submit_tagged(read(3), 9).unwrap();
+            let pages = support::kernel::Pages::new(1 << 20);
+            // SAFETY: the pages outlive the region, which is released below.
+            let registered =
+                unsafe { held.engine.as_ref().unwrap().register_host(pages.ptr(), 1 << 20) }.unwrap();
+            let active = || held.engine.as_ref().unwrap().stats().active;
+            assert_eq!(active(), 4);
+            if over {
+                std::thread::sleep(Duration::from_millis(300));
+            }
+            // The child works on copies of the handles; the parent's are forgotten there only.
+            let mut parts = Some((tickets, registered));
+            let child = fork(|| {
+                within(Duration::from_secs(20), "the child's calls", || {
+                    let (tickets, registered) = parts.take().unwrap();
+                    let ended = answers_end(tickets, &held, tagged);
+                    let mut lease = held.lease.take().unwrap();
+                    ended && region_stays_the_parents(held.region.take().unwrap(), registered, &mut lease)
+                })
+            });
+            assert_eq!(wait_for(child), 0, "the child's exit code (over before: {over})");
+            let (tickets, registered) = parts.take().unwrap();
+            for (i, ticket) in tickets.into_iter().enumerate() {
+                check(
+                    &ticket.wait().unwrap().into_leases().unwrap()[0],
+                    (i as u64) << 20,
+                    SEED,
+                    "the parent's",
+                );
+            }
+            let mut done = Vec::new();
+            held.client.as_ref().unwrap().wait(1, &mut done, Some(SOON)).unwrap();
+            assert!(
+                done.len() == 1 && done[0].tag == 9 && done[0].result.is_ok(),
+                "nobody cancelled it: {done:?}"
+            );
+            drop(done);
+            registered.release(SOON).expect("still registered in the parent, and now released");
             parent_goes_on(&mut held);
         }
     });
