@@ -8,6 +8,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::Duration;
 
 /// Where to look: `/sys`, `/dev` and the text of `/proc/self/mountinfo`.
 #[derive(Clone, Copy, Debug)]
@@ -75,8 +76,8 @@ fn mounted<'a>(number: &str, name: &str, mountinfo: &'a str) -> Option<&'a str> 
     })
 }
 
-/// Whether the kernel refuses to open the block node exclusively. A node that is not there, is another's or may not
-/// be opened tells nothing.
+/// Whether the kernel keeps refusing to open the block node exclusively: another process may be looking just as we
+/// do, for a moment. A node that is not there, is another's or may not be opened tells nothing.
 fn claimed(node: &Path, number: &str) -> bool {
     let same = |meta: fs::Metadata| {
         let rdev = meta.rdev();
@@ -86,8 +87,14 @@ fn claimed(node: &Path, number: &str) -> bool {
         return false;
     }
     let flags = libc::O_EXCL | libc::O_CLOEXEC | libc::O_NONBLOCK;
-    let opened = fs::OpenOptions::new().read(true).custom_flags(flags).open(node);
-    opened.is_err_and(|error: io::Error| error.raw_os_error() == Some(libc::EBUSY))
+    let busy = || {
+        let opened = fs::OpenOptions::new().read(true).custom_flags(flags).open(node);
+        opened.is_err_and(|error: io::Error| error.raw_os_error() == Some(libc::EBUSY))
+    };
+    (0..5).all(|attempt| {
+        std::thread::sleep(Duration::from_millis(10 * attempt));
+        busy()
+    })
 }
 
 /// What kind of partition table blocks 0 and 1 show. A table made for 512-byte blocks is found on larger ones too.

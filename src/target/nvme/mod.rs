@@ -7,7 +7,7 @@ mod identify;
 mod in_use;
 mod status;
 mod sysfs;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;
 
 pub use command::encode;
@@ -120,10 +120,15 @@ fn open_in(
     let meta = file.metadata().map_err(|e| Error::io("cannot tell what it is", &e))?;
     let (major, minor) = (nix::sys::stat::major(meta.rdev()), nix::sys::stat::minor(meta.rdev()));
     let fd = file.as_raw_fd();
-    // A namespace's block device would answer as well.
-    let character = meta.file_type().is_char_device();
-    let asked = if character { ioctl::nvme_id(fd) } else { Err(io::Error::from_raw_os_error(libc::ENOTTY)) };
-    let nsid = asked.map_err(|error| not_a_namespace(major, &error))?;
+    // Looked up, not tried: to another driver the same request number may mean anything, and a namespace's block device
+    // would answer it.
+    let kind = match std::fs::read_to_string("/proc/devices") {
+        _ if !meta.file_type().is_char_device() => Node::Other,
+        Ok(devices) => kind_of_major(major, &devices),
+        Err(_) => Node::Namespace,
+    };
+    refuse_other(kind)?;
+    let nsid = ioctl::nvme_id(fd).map_err(|error| forbidden(&error))?;
     let namespace = IdentifyNamespace::parse(&identify(fd, nsid, CNS_NAMESPACE)?)?;
     let controller = IdentifyController::parse(&identify(fd, 0, CNS_CONTROLLER)?);
     if namespace.metadata != 0 {
@@ -227,18 +232,13 @@ fn answered(what: &str, status: u16) -> Result<(), Error> {
     }
 }
 
-fn not_a_namespace(major: u64, error: &io::Error) -> Error {
-    let devices = std::fs::read_to_string("/proc/devices").unwrap_or_default();
-    let message = match (error.raw_os_error(), kind_of_major(major, &devices)) {
-        (Some(libc::ENOTTY | libc::EINVAL), Node::Controller) => {
-            "it is an NVMe controller; name a namespace of it, such as /dev/ng0n1"
-        }
-        (Some(libc::ENOTTY | libc::EINVAL), _) => {
-            "it is no NVMe namespace; name one, such as /dev/ng0n1, or a file or a block device"
-        }
-        _ => return forbidden(error),
+fn refuse_other(kind: Node) -> Result<(), Error> {
+    let message = match kind {
+        Node::Namespace => return Ok(()),
+        Node::Controller => "it is an NVMe controller; name a namespace of it, such as /dev/ng0n1",
+        Node::Other => "it is no NVMe namespace; name one, such as /dev/ng0n1, or a file or a block device",
     };
-    Error::new(ErrorKind::InvalidInput, message)
+    Err(Error::new(ErrorKind::InvalidInput, message))
 }
 
 /// An ioctl that the kernel refused.

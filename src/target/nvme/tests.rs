@@ -1,6 +1,7 @@
 //! Opening: on nodes that every machine has, and real namespaces where there are some.
 
 use super::*;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 const KIB: u32 = 1 << 10;
@@ -107,6 +108,10 @@ fn real_namespaces_are_as_the_block_layer_shows_them() {
     }
     for node in nodes {
         let name = node.to_str().unwrap();
+        if let Err(error) = File::open(&node) {
+            println!("skipped: {name}: {error}");
+            continue;
+        }
         let namespace = match try_open(name, u32::MAX) {
             Err(error) if error.kind() == ErrorKind::Permission => {
                 println!("skipped: {error}");
@@ -131,10 +136,108 @@ fn real_namespaces_are_as_the_block_layer_shows_them() {
                 namespace.geometry.max_segments as u64
                     <= read_number(queues.join("queue/max_segments")).unwrap()
             );
-            let error = try_open(&format!("/dev/{}", controller.name), 128 * KIB).unwrap_err();
-            assert!(error.message().contains("it is an NVMe controller; name a namespace"), "{error}");
+            let controller = format!("/dev/{}", controller.name);
+            assert_eq!(kind_of(Path::new(&controller)).unwrap(), Node::Controller);
+            if File::open(&controller).is_ok() {
+                let error = try_open(&controller, 128 * KIB).unwrap_err();
+                assert!(error.message().contains("it is an NVMe controller; name a namespace"), "{error}");
+            }
         }
-        let error = try_open(&format!("/dev/{}", disk.file_name().unwrap().to_str().unwrap()), 128 * KIB);
-        assert_eq!(error.unwrap_err().kind(), ErrorKind::InvalidInput);
+        let disk = format!("/dev/{}", namespace.block_name.as_ref().unwrap());
+        if File::open(&disk).is_ok() {
+            assert_eq!(try_open(&disk, 128 * KIB).unwrap_err().kind(), ErrorKind::InvalidInput);
+        }
     }
+}
+
+fn run(program: &str, arguments: &[&str]) {
+    let status = std::process::Command::new(program).args(arguments).status();
+    assert!(status.is_ok_and(|status| status.success()), "{program} {arguments:?}");
+}
+
+/// In the virtual machine (tests/vm), whose drives hold nothing of anybody's: everything that keeps us from writing.
+#[test]
+fn real_uses_of_a_namespace_keep_it_from_being_written() {
+    let node = Path::new("/dev/drive/used-1");
+    if std::env::var_os("FULLBORE_VM").is_none() || !node.exists() {
+        println!("skipped: not in a tests/vm/run --drive name=used");
+        return;
+    }
+    let file = File::options().read(true).write(true).open(node).unwrap();
+    let open = |force| super::open(&file, &"used".into(), true, force, 128 * KIB);
+    let refused = |what: &str| {
+        let error = open(false).unwrap_err();
+        println!("{error}");
+        assert!(error.kind() == ErrorKind::InUse && error.message().contains(what), "{error} is not {what}");
+        assert!(open(true).is_ok(), "forced");
+    };
+    let name = open(false).unwrap().block_name.unwrap();
+    let (block, part) = (format!("/dev/{name}"), format!("/dev/{name}p1"));
+    let folder = std::env::temp_dir().join("used");
+    let point = folder.to_str().unwrap();
+    std::fs::create_dir_all(point).unwrap();
+
+    run("mkfs.ext4", &["-q", &block]);
+    assert!(open(false).is_ok(), "a file system that is not mounted");
+    run("mount", &[&block, point]);
+    refused(&format!("{name} is mounted on {point}"));
+    run("umount", &[point]);
+
+    run("mkswap", &[&block]);
+    run("swapon", &[&block]);
+    refused("claimed");
+    run("swapoff", &[&block]);
+
+    let wipe = || run("wipefs", &["-q", "-a", &block]);
+    let write = |offset: u64, bytes: &[u8]| {
+        let disk = File::options().write(true).open(&block).unwrap();
+        disk.write_all_at(bytes, offset).unwrap();
+        disk.sync_all().unwrap();
+    };
+    wipe();
+    assert!(open(false).is_ok());
+    // One partition of type 0x83, from block 256 on.
+    let mut master = [0; 512];
+    (master[446 + 4], master[446 + 9], master[446 + 13]) = (0x83, 1, 16);
+    master[510..].copy_from_slice(&[0x55, 0xaa]);
+    write(0, &master);
+    refused("partition");
+    // udev reads the table by itself, and is in the way meanwhile.
+    let reread = |there: bool| {
+        for _ in 0..100 {
+            let _ = std::process::Command::new("blockdev").args(["--rereadpt", &block]).status();
+            if Path::new(&part).exists() == there {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        panic!("{part} does not come or go");
+    };
+    reread(true);
+    refused("it has partitions");
+    run("mkfs.ext4", &["-q", &part]);
+    run("mount", &[&part, point]);
+    refused(&format!("{name}p1 is mounted on {point}"));
+    run("umount", &[point]);
+    run("partx", &["-d", &block]);
+    refused("partition table (MBR)");
+    wipe();
+    reread(false);
+    assert!(open(false).is_ok());
+    write(1 << open(true).unwrap().lba_shift, b"EFI PART");
+    refused("partition table (GPT)");
+    write(1 << open(true).unwrap().lba_shift, &[0; 8]);
+    assert!(open(false).is_ok());
+}
+
+#[test]
+fn a_namespace_with_metadata_is_refused() {
+    let node = Path::new("/dev/drive/meta-1");
+    if std::env::var_os("FULLBORE_VM").is_none() || !node.exists() {
+        println!("skipped: not in a tests/vm/run --drive name=meta,ns=ms=8");
+        return;
+    }
+    let error = try_open(node.to_str().unwrap(), 128 * KIB).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert!(error.message().contains("8 bytes of metadata"), "{error}");
 }
