@@ -43,8 +43,9 @@ fn converted(hwloc: &Hwloc) -> io::Result<Topology> {
     Ok(Topology { nodes, cpus })
 }
 
-/// To a node of memory alone hwloc lends the CPUs of the node nearest to it. The kernel says which node a CPU is of;
-/// hwloc does not, but as a rule nodes of memory alone are numbered after those that have CPUs.
+/// To a node of memory alone hwloc may lend the CPUs of nodes near to it (in a machine of two nodes it does not). The
+/// kernel says which node a CPU is of; hwloc does not, but as a rule nodes of memory alone are numbered after those
+/// that have CPUs.
 fn own_cpus_only(nodes: &mut [Node]) {
     let mut given = CpuSet::default();
     for node in nodes {

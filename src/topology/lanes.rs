@@ -10,10 +10,7 @@ use super::{CpuSet, MAX_DEFAULT_LANES, Topology};
 /// CPUs that the process may use, and all lanes together never have more in flight on a hardware queue than this
 /// process's share of the queue's tags: each one's depth is lowered to fit.
 ///
-/// ```text
-/// Lanes::Auto      what suits most
-/// Lanes::from(2)   two lanes, the same as Lanes::Count(2)
-/// ```
+/// A number stands for itself: `Lanes::from(2)` is `Lanes::Count(2)`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Lanes {
