@@ -78,6 +78,11 @@ impl Drive {
         Path::new("/dev").join(&self.disk)
     }
 
+    /// It holds zeros whatever is written: QEMU's null device, which answers after a set time.
+    pub fn is_null(&self) -> bool {
+        self.name.starts_with("slow")
+    }
+
     /// What its content is made of.
     pub fn seed(&self) -> u64 {
         self.name.bytes().fold(0, |seed, byte| seed << 8 | u64::from(byte))
@@ -131,7 +136,7 @@ impl Drive {
         static FILLED: Mutex<Option<HashMap<String, u64>>> = Mutex::new(None);
         let mut filled = FILLED.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let so_far = filled.get_or_insert_default().entry(self.name.clone()).or_default();
-        if *so_far < bytes {
+        if *so_far < bytes && !self.is_null() {
             self.put(*so_far, bytes - *so_far);
             *so_far = bytes;
         }
@@ -153,10 +158,14 @@ impl Drive {
     /// Fails unless a range holds the content of `seed`, by O_DIRECT.
     #[track_caller]
     pub fn holds(&self, offset: u64, len: usize, seed: u64, what: &str) {
+        check(&self.bytes(offset, len), offset, seed, what);
+    }
+
+    /// A range's bytes, by O_DIRECT.
+    pub fn bytes(&self, offset: u64, len: usize) -> Vec<u8> {
         let mut pages = Pages::new(len.next_multiple_of(4096));
-        let bytes = &mut pages.bytes_mut()[..len];
-        self.open().read_exact_at(bytes, offset).expect("the block device gives it");
-        check(bytes, offset, seed, what);
+        self.open().read_exact_at(&mut pages.bytes_mut()[..len], offset).expect("the block device gives it");
+        pages.bytes()[..len].to_vec()
     }
 
     /// Bytes that the drive itself says were read from it, to a unit of [`SMART_UNIT`].
