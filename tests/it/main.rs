@@ -10,3 +10,4 @@ mod refusals;
 mod registration;
 mod stalls;
 mod support;
+mod vm;

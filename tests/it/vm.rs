@@ -1,0 +1,18 @@
+//! What only the machine of tests/vm/run can show: the real NVMe driver, by its own tracer. Each test says what it
+//! needs of the machine; outside, or in another boot, it prints why it is skipped and passes.
+
+mod blocks;
+mod depth;
+mod drives;
+mod faults;
+mod lanes;
+mod limits;
+mod next;
+mod opening;
+mod qmp;
+mod rig;
+mod seen;
+mod seen_tests;
+mod stripe;
+mod tags;
+mod trace;
