@@ -138,7 +138,7 @@ impl EngineBuilder {
         self.check()?;
         let cpus = "cannot tell this process's CPUs; is /proc mounted?";
         let allowed = CpuSet::of_process().map_err(|e| Error::io(cpus, &e))?;
-        let topology = Topology::read().unwrap_or_else(|_| Topology::flat(allowed.clone()));
+        let topology = Topology::here().unwrap_or_else(|_| Topology::flat(allowed.clone()));
         if let Some(refusal) = ring_refusal().filter(|_| !self.null) {
             return Err(refusal);
         }
@@ -292,6 +292,20 @@ impl Engine {
         }
         // SAFETY: passed on to the caller.
         Ok(self.region(unsafe { self.shared.register(p, len)? }))
+    }
+
+    /// Maps `bytes` of PCI peer memory: memory that the device at `address` (`0000:01:00.0`) publishes, such as a NVMe
+    /// drive's controller memory buffer (kernel 6.2, built with PCI_P2PDMA; root). Targets whose device can reach it
+    /// move to and from it without host memory between: take parts of it with [`Region::range`].
+    ///
+    /// It is never registered with the rings (the kernel pins no such pages for long). Whether one device reaches
+    /// another is the machine's affair: bridges and switches may not forward; then transfers fail, and say so.
+    pub fn map_peer(&self, address: &str, bytes: usize) -> Result<Region, Error> {
+        self.shared.check()?;
+        if bytes == 0 {
+            return Err(Error::new(ErrorKind::InvalidInput, "a region of no bytes; ask for at least one"));
+        }
+        Ok(self.region(self.shared.map_peer(address, bytes)?))
     }
 
     fn region(&self, inner: Arc<RegionInner>) -> Region {

@@ -3,7 +3,7 @@
 use super::shared::{ANSWER, Shared};
 use crate::error::{Error, ErrorKind};
 use crate::lane::{Control, Inbox, LaneOptions, LaneSpec, LaneThread, QueueKind};
-use crate::target::TargetInner;
+use crate::target::{Kind, TargetInner};
 use crate::topology::{Lanes, Place, QueueMap, default_lanes, lane_cpus, place_lanes};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -187,12 +187,12 @@ fn drive_of(target: &TargetInner) -> Option<(String, QueueMap)> {
     if target.polled {
         name += " polled";
     }
-    let map = if target.polled {
-        map.polled_queues()
-    } else {
-        // Reads and writes may have queues of their own (nvme.write_queues): the fewer have less room.
-        let (writes, reads) = (map.interrupt_queues(), map.read_queues());
-        if reads.queues.len() < writes.queues.len() { reads } else { writes }
+    let (writes, reads) = (map.interrupt_queues(), map.read_queues());
+    let map = match target.kind {
+        _ if target.polled => map.polled_queues(),
+        // The block layer's reads may have queues of their own (nvme.write_queues): the fewer have less room.
+        Kind::Block if reads.queues.len() < writes.queues.len() => reads,
+        _ => writes,
     };
     (!map.queues.is_empty()).then_some((name, map))
 }

@@ -4,7 +4,7 @@ use super::file_slots::FileSlots;
 use super::groups::Groups;
 use crate::error::{Error, ErrorKind};
 use crate::lane::{Acks, Control, Core, Handle, Inbox, Stop, explain_ring};
-use crate::memory::{AllocOptions, ForkGuard, RegionInner, Releaser, TableRing, alloc};
+use crate::memory::{AllocOptions, ForkGuard, RegionInner, Releaser, TableRing, alloc, peer};
 use crate::topology::{CpuSet, Lanes, Topology};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
@@ -94,6 +94,12 @@ impl Shared {
         self.admit(|id| RegionInner::owned(id, self.id, self.core.regions.raw_counts(), mapping, bytes))
     }
 
+    /// Makes a region over memory of a PCI device.
+    pub fn map_peer(&self, address: &str, bytes: usize) -> Result<Arc<RegionInner>, Error> {
+        let mapping = peer::map(address, bytes)?;
+        self.admit(|id| RegionInner::of_peer(id, self.id, self.core.regions.raw_counts(), mapping, bytes))
+    }
+
     /// Makes a region over the caller's memory.
     ///
     /// # Safety
@@ -108,8 +114,11 @@ impl Shared {
             return Err(Error::new(ErrorKind::Resource, message));
         };
         let _still = self.still();
-        let registration =
-            if self.settings.null { Err("the null queue needs none".into()) } else { self.pin(&region) };
+        let registration = match (self.settings.null, region.peer) {
+            (true, _) => Err("the null queue needs none".into()),
+            (_, true) => Err("the kernel registers no PCI peer memory: it pins none for long".into()),
+            _ => self.pin(&region),
+        };
         if let Err(note) = &registration {
             tracing::debug!(region = region.id, note, "a region is not registered with the rings");
         }

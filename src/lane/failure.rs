@@ -75,6 +75,16 @@ impl Failure {
         Failure::new(ErrorKind::PathUnavailable, libc::ENOTSUP, message)
     }
 
+    /// The same of a command into PCI peer memory, of which not every device and every bridge takes any.
+    pub fn over_peer(self) -> Failure {
+        let message = format!(
+            "{} (the memory is PCI peer memory: the drive takes no command of this shape into it, or it cannot be \
+             reached from there; try the block device, a smaller command size, or host memory)",
+            self.message
+        );
+        Failure { message: message.into(), ..self }
+    }
+
     fn from_errno(op: Op, errno: i32) -> Failure {
         let kind = match errno {
             libc::ENOSPC | libc::EDQUOT | libc::ENOMEM | libc::EFBIG => ErrorKind::Resource,

@@ -142,6 +142,8 @@ impl<Q: Queue> Lane<Q> {
             }
             Some(failure) => {
                 let errno = failure.errno;
+                let region = self.core.regions.get(slot.region);
+                let failure = if region.is_some_and(|r| r.peer) { failure.over_peer() } else { failure };
                 let mut error = failure.error().on(&job.target().name);
                 // A flush has no place: what it was for was written, and is not known to be durable.
                 if !slot.flush {

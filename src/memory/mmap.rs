@@ -1,8 +1,9 @@
-//! Anonymous mappings: the engine's own memory, and the page that tells a forked child from its parent.
+//! Mappings: the engine's own memory, a device's, and the page that tells a forked child from its parent.
 
 use super::PAGE;
 use crate::error::{Error, ErrorKind};
-use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, munmap};
+use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+use std::fs::File;
 use std::io;
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 /// Huge pages are this large here; mappings at least as long are aligned to it.
 const HUGE: usize = 2 << 20;
 
-/// An anonymous private mapping, unmapped on drop.
+/// A mapping, unmapped on drop.
 #[derive(Debug)]
 pub struct Mapping {
     ptr: NonNull<u8>,
@@ -43,6 +44,16 @@ impl Mapping {
         // SAFETY: `pad <= slack`, so the result lies inside the mapping.
         let ptr = unsafe { whole.add(pad) };
         Ok(Mapping { ptr, len, whole: (whole, all.get()) })
+    }
+
+    /// Maps the first `len` bytes (rounded up to pages) of a file, shared.
+    pub fn of_file(file: &File, len: usize) -> io::Result<Mapping> {
+        let len = len.max(1).checked_next_multiple_of(PAGE).ok_or(io::ErrorKind::InvalidInput)?;
+        let all = NonZeroUsize::new(len).ok_or(io::ErrorKind::InvalidInput)?;
+        let rights = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing of ours.
+        let ptr = unsafe { mmap(None, all, rights, MapFlags::MAP_SHARED, file, 0)? }.cast();
+        Ok(Mapping { ptr, len, whole: (ptr, len) })
     }
 
     pub fn ptr(&self) -> NonNull<u8> {

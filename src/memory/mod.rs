@@ -7,6 +7,7 @@
 mod host;
 mod lease;
 mod mmap;
+pub mod peer;
 mod raw;
 mod region;
 mod regions;

@@ -18,8 +18,10 @@ pub struct RegionInner {
     pub engine: u64,
     ptr: NonNull<u8>,
     len: usize,
-    /// Memory of our own; `None` for a caller's.
+    /// What we mapped; `None` for a caller's.
     mapping: Option<Mapping>,
+    /// It is memory of a PCI device.
+    pub peer: bool,
     /// Ranges that are leased: begin to end. A map, since a transfer may give 100 000 of them back at once.
     leases: Mutex<BTreeMap<usize, usize>>,
     /// Extents of raw transfers in flight, by region number (shared by all regions of the engine).
@@ -69,6 +71,17 @@ impl RegionInner {
         Self::make(id, engine, raw, (ptr, len), None)
     }
 
+    /// A region over memory of a PCI device.
+    pub fn of_peer(
+        id: u32,
+        engine: u64,
+        raw: &Arc<[AtomicU64]>,
+        mapping: Mapping,
+        len: usize,
+    ) -> RegionInner {
+        RegionInner { peer: true, ..Self::owned(id, engine, raw, mapping, len) }
+    }
+
     fn make(
         id: u32,
         engine: u64,
@@ -82,6 +95,7 @@ impl RegionInner {
             ptr,
             len,
             mapping,
+            peer: false,
             leases: Mutex::default(),
             raw_in_flight: raw.clone(),
             closing: AtomicBool::new(false),
@@ -107,8 +121,9 @@ impl RegionInner {
         self.len
     }
 
+    /// Whether its bytes are host memory of our own, which leases give access to.
     pub fn is_owned(&self) -> bool {
-        self.mapping.is_some()
+        self.mapping.is_some() && !self.peer
     }
 
     /// The bytes `from .. from + len`, which the caller has a lease on.

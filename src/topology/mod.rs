@@ -42,6 +42,16 @@ pub struct Node {
 }
 
 impl Topology {
+    /// This machine: from hwloc where the feature is on and hwloc answers, else from sysfs.
+    pub fn here() -> std::io::Result<Topology> {
+        #[cfg(feature = "hwloc")]
+        match Topology::from_hwloc() {
+            Ok(topology) => return Ok(topology),
+            Err(error) => tracing::warn!(%error, "hwloc does not answer; sysfs is read"),
+        }
+        Topology::read()
+    }
+
     /// A machine of one node, number 0, with these CPUs.
     pub fn flat(cpus: CpuSet) -> Topology {
         Topology { nodes: vec![Node { id: 0, cpus: cpus.clone(), distance: Vec::new() }], cpus }
