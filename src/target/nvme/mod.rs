@@ -202,9 +202,12 @@ fn refuse_write(
     if force {
         return Ok(());
     }
-    if let Some(block) = block {
-        in_use::refuse(block, places)?;
-    }
+    let Some(block) = block else {
+        let message = "cannot tell whether something else uses it, as sysfs does not show it here; mount sysfs, or ask \
+                       to write all the same with OpenOptions::force";
+        return Err(Error::new(ErrorKind::InUse, message));
+    };
+    in_use::refuse(block, places)?;
     // By passthrough, not through the block device: its page cache does not see what was written by passthrough.
     let read = |lba: u64| -> Result<Vec<u8>, Error> {
         let mut bytes = vec![0; 1 << namespace.lba_shift];

@@ -171,9 +171,15 @@ fn real_uses_of_a_namespace_keep_it_from_being_written() {
         assert!(error.kind() == ErrorKind::InUse && error.message().contains(what), "{error} is not {what}");
         assert!(open(true).is_ok(), "forced");
     };
+    let folder = std::env::temp_dir().join("used");
+    let nowhere = in_use::Places { sys: &folder, dev: Path::new("/dev"), mountinfo: "" };
+    let blind = |write, force| open_in(&file, write, force, 128 * KIB, nowhere);
+    assert!(blind(true, false).unwrap_err().message().contains("cannot tell"));
+    let (read, forced) = (blind(false, false).unwrap(), blind(true, true).unwrap());
+    assert_eq!((read.geometry.max_segments, forced.controllers.len(), read.timeout_ms), (127, 0, 30_000));
+
     let name = open(false).unwrap().block_name.unwrap();
     let (block, part) = (format!("/dev/{name}"), format!("/dev/{name}p1"));
-    let folder = std::env::temp_dir().join("used");
     let point = folder.to_str().unwrap();
     std::fs::create_dir_all(point).unwrap();
 
