@@ -138,9 +138,9 @@ impl Error {
         self
     }
 
-    /// Notes the status that an NVMe device answered.
+    /// Notes the status that an NVMe device answered. There is no errno then: the kernel failed nothing.
     pub(crate) fn with_nvme(mut self, status: u16) -> Error {
-        self.nvme = Some(status);
+        (self.nvme, self.errno) = (Some(status), None);
         self
     }
 
@@ -250,5 +250,6 @@ mod tests {
         assert_eq!((error.nvme_status(), error.errno()), (Some(0x4281), None));
         assert_eq!(error.to_string(), "Unrecovered Read Error: sct 2, sc 0x81");
         assert_eq!(Error::os("read failed", libc::EIO).nvme_status(), None);
+        assert_eq!(Error::os("read failed", libc::EIO).with_nvme(7).errno(), None);
     }
 }
