@@ -129,7 +129,7 @@ impl TargetInner {
                 let names: Vec<&str> = space.controllers.iter().map(|it| &*it.name).collect();
                 Some((names.join("+"), space.controllers.iter().map(|it| it.block.clone()).collect()))
             }
-            (Kind::Block, _) => probe::disks(self.file.as_ref()?),
+            (Kind::Block, _) => probe::drive(self.file.as_ref()?),
             _ => None,
         }
     }
