@@ -3,7 +3,7 @@
 use super::drives::{Drive, drives};
 use super::next;
 use super::qmp::{Qmp, Stalled};
-use super::rig::{KIB, MIB, Object, Rig, node};
+use super::rig::{KIB, MIB, Object, Rig, node, stand_in};
 use crate::support::load::lease_of;
 use crate::support::{check, eventually, within};
 use fullbore::{Completion, Engine, ErrorKind, OpenOptions, ReleaseError, Ticket, Transfer};
@@ -88,6 +88,7 @@ fn a_stalled_drive_is_abandoned_in_time_and_its_late_answers_absorbed() {
             |done: &Completion| matches!(kind(done), Some(ErrorKind::Abandoned | ErrorKind::TimedOut));
         assert!(done.iter().all(in_time));
         assert!(rig.engine.stats().quarantined_bytes > 0);
+        drop(done); // and the leases of those that timed out with nothing on the drive
         let Rig { engine, region, client, target, .. } = rig;
         let Err(ReleaseError::Quarantined(region)) = region.release(Duration::from_millis(100)) else {
             panic!("the drive may still write into it")
@@ -148,6 +149,7 @@ fn a_drive_that_is_pulled_out_fails_its_transfers_and_no_others() {
             "measured: all ended {:?} after the pull; the other drive gave {loads} objects",
             began.elapsed()
         );
+        assert!(loads >= 5 || stand_in(), "a drive has lanes of its own: {loads}");
         qmp.wait_for("DEVICE_DELETED", "gone");
         assert!(rig.read(0, 4096).result.is_err(), "what is gone answers with an error");
         let Rig { engine, target, client, .. } = rig;

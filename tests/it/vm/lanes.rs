@@ -93,7 +93,10 @@ fn the_other_drives_commands_do_not_show() {
     within(LIMIT, "two drives", || {
         let rig = Rig::new(one.filled(MIB), Engine::builder().lanes(2), 2 * MIB);
         other.filled(MIB);
-        let second = rig.engine.open(&other.node, OpenOptions::read()).expect("a second drive in one engine");
+        let second = rig
+            .engine
+            .open(super::rig::node(&other), OpenOptions::read())
+            .expect("a second drive in one engine");
         let tracer = super::trace::Tracer::start();
         rig.load(&[Object { trace: 1, offset: 0, len: MIB }]);
         let lease = rig.region.lease(0..MIB as usize).unwrap();

@@ -116,10 +116,22 @@ pub struct Loaded {
     pub took: Duration,
 }
 
-/// What an engine opens of a drive. While the library cannot open the character device, FULLBORE_VM_STAND_IN makes it
-/// the block device: a test of the tests.
+/// While the library cannot open the character device, FULLBORE_VM_STAND_IN makes it the block device: a test of the
+/// tests, of which some must fail then.
+pub fn stand_in() -> bool {
+    std::env::var_os("FULLBORE_VM_STAND_IN").is_some()
+}
+
+/// What an engine opens of a drive.
 pub fn node(drive: &Drive) -> std::path::PathBuf {
-    if std::env::var_os("FULLBORE_VM_STAND_IN").is_some() { drive.block() } else { drive.node.clone() }
+    if !stand_in() {
+        return drive.node.clone();
+    }
+    // Passthrough commands are never merged.
+    for disk in [std::path::Path::new("/sys/block").join(&drive.disk), drive.path_entry()] {
+        std::fs::write(disk.join("queue/nomerges"), "2").expect("root may");
+    }
+    drive.block()
 }
 
 /// Those on one drive, each joined to what was submitted.
