@@ -44,7 +44,7 @@ impl Rig {
 
     pub fn with(drive: &Drive, builder: EngineBuilder, bytes: u64, options: OpenOptions) -> Rig {
         let engine = build(builder);
-        let target = engine.open(node(drive), options).unwrap_or_else(|e| panic!("{}: {e}", drive.name));
+        let target = engine.open(&drive.node, options).unwrap_or_else(|e| panic!("{}: {e}", drive.name));
         let region = engine.alloc_host(bytes as usize).expect("memory");
         let client = engine.client().expect("a client");
         Rig { drive: drive.clone(), client, region, target, engine }
@@ -114,24 +114,6 @@ impl Rig {
 pub struct Loaded {
     pub paths: String,
     pub took: Duration,
-}
-
-/// While the library cannot open the character device, FULLBORE_VM_STAND_IN makes it the block device: a test of the
-/// tests, of which some must fail then.
-pub fn stand_in() -> bool {
-    std::env::var_os("FULLBORE_VM_STAND_IN").is_some()
-}
-
-/// What an engine opens of a drive.
-pub fn node(drive: &Drive) -> std::path::PathBuf {
-    if !stand_in() {
-        return drive.node.clone();
-    }
-    // Passthrough commands are never merged.
-    for disk in [std::path::Path::new("/sys/block").join(&drive.disk), drive.path_entry()] {
-        std::fs::write(disk.join("queue/nomerges"), "2").expect("root may");
-    }
-    drive.block()
 }
 
 /// Those on one drive, each joined to what was submitted.
