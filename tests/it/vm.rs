@@ -7,7 +7,6 @@ mod drives;
 mod faults;
 mod lanes;
 mod limits;
-mod next;
 mod opening;
 mod qmp;
 mod rig;

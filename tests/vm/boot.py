@@ -14,6 +14,8 @@ import tempfile
 import threading
 import time
 
+from machines import MACHINES
+
 HERE = pathlib.Path(__file__).resolve().parent
 BOOT_S = 300  # From QEMU's start to the command's: 20 to 40 s on two cores, in software.
 DID_NOT_BOOT = 125
@@ -41,39 +43,69 @@ DRIVE = {
     "node": None,  # NUMA node of its PCI bus; drive after drive on 0 and 1, if not said. "none": no node
     "throttle": "0",  # bytes a second for all namespaces, no burst, 0: none
     "error": "",  # byte offset at which a read is a media error
+    "latency": "",  # ms after which each command is answered, however many there are; holds zeros
     "nvme": "",  # more properties of QEMU's nvme device, and of its nvme-ns, joined by "+"
     "ns": "",
 }
 
 
 def main():
-    options = arguments()
+    options = arguments(sys.argv[1:])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # By way of every "finally".
     base = pathlib.Path(options.dir).resolve()
     if options.command:
         sys.exit(Boot(base, options, options.kernel[0]).run(options.command))
 
-    passed = failed = 0
+    passed = skipped = failed = 0
     for kernel in options.kernel:
-        started = time.monotonic()
-        print(f"\n=== tests in the machine, kernel {kernel}", flush=True)
-        log = []
-        status = Boot(base, options, kernel).run([test_binary(options.cargo), *(options.filter or ["vm::"])], log)
-        text = b"".join(log).decode(errors="replace")
-        # The last one: a failed test that runs a copy of the program shows the copy's.
-        results = re.findall(r"^test result: \w+\. (\d+) passed; (\d+) failed", text, re.MULTILINE)
-        good, bad = map(int, results[-1]) if results else (0, 0)
-        # A machine that did not boot, a crash in the middle, a filter that matches nothing: no test failed, yet this did.
-        if (status != 0 or good == 0) and bad == 0:
-            print(f"vm: kernel {kernel}: exit status {status}, {good} tests passed: counted as a failure")
-            bad = 1
-        passed, failed = passed + good, failed + bad
-        print(f"--- kernel {kernel}: {time.monotonic() - started:.0f} s", flush=True)
+        # One boot as asked for, or all that the tests need.
+        boots = [("", options, options.filter)] if options.filter else [
+            (f", machine {name}", arguments([*args, *sys.argv[1:]]), tests) for name, args, tests in MACHINES]
+        for name, machine, tests in boots:
+            good, without, bad = run_tests(Boot(base, machine, kernel), f"kernel {kernel}{name}", tests)
+            passed, skipped, failed = passed + good, skipped + without, failed + bad
+    if skipped:
+        print(f"vm: {skipped} skipped: each said why, above")
     print(f"{passed} passed, {failed} failed")
     sys.exit(1 if failed else 0)
 
 
-def arguments():
+def run_tests(boot, where, tests):
+    """How many passed, were skipped, failed in one boot."""
+    started = time.monotonic()
+    print(f"\n=== tests in the machine, {where}", flush=True)
+    log = []
+    # Unlike a captured one, output as it comes shows how far a test came that hangs.
+    status = boot.run([test_binary(boot.options.cargo), *tests, "--nocapture"], log)
+    text = b"".join(log).decode(errors="replace")
+    # The last one: a failed test that runs a copy of the program shows the copy's.
+    results = re.findall(r"^test result: \w+\. (\d+) passed; (\d+) failed", text, re.MULTILINE)
+    good, bad = map(int, results[-1]) if results else (0, 0)
+    # A machine that did not boot, a crash in the middle, a filter that matches nothing: no test failed, yet this did.
+    if (status != 0 or good == 0) and bad == 0:
+        print(f"vm: {where}: exit status {status}, {good} tests passed: counted as a failure")
+        bad = 1
+    without = skips(text)
+    for test, why in without.items():
+        print(f"vm: {where}: {test} was skipped: {why}")
+    print(f"--- {where}: {good - len(without)} passed, {len(without)} skipped, {bad} failed; "
+          f"{time.monotonic() - started:.0f} s", flush=True)
+    return good - len(without), len(without), bad
+
+
+def skips(text):
+    """Tests that passed because they did not run, and why."""
+    found, test = {}, None
+    for match in re.finditer(r"^test (\S+)(?: - should panic)? \.\.\. |skipped: (.*)|^(FAILED)$", text, re.MULTILINE):
+        test = match[1] or test
+        if match[2] and test:
+            found.setdefault(test, match[2])
+        if match[3]:
+            found.pop(test, None)
+    return found
+
+
+def arguments(args):
     parser = argparse.ArgumentParser(prog="tests/vm/run", usage="tests/vm/run [OPTION...] [FILTER... | -- COMMAND...]",
                                      add_help=False, allow_abbrev=False)
     parser.add_argument("--dir", required=True, help=argparse.SUPPRESS)
@@ -94,7 +126,6 @@ def arguments():
     parser.add_argument("--qemu", action="append", default=[], help="more of QEMU's command line")
     parser.add_argument("--host", metavar="COMMAND", help="runs beside the command, on this side, FULLBORE_VM_QMP set")
     parser.add_argument("--console", action="store_true", help="the kernel's messages, on stderr")
-    args = sys.argv[1:]
     command = []
     if "--" in args:
         args, command = args[: args.index("--")], args[args.index("--") + 1 :]
@@ -167,7 +198,7 @@ class Boot:
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             start_new_session=True, cwd=self.here)
         pumps = [threading.Thread(target=pump, args=pair, daemon=True) for pair in
-                 ((machine.stdout, sys.stdout.buffer, log), (machine.stderr, sys.stderr.buffer, []))]
+                 ((machine.stdout, sys.stdout.buffer, log), (machine.stderr, sys.stderr.buffer, log))]
         for thread in pumps:
             thread.start()
         beside = None
@@ -222,6 +253,8 @@ class Boot:
         """What the guest sources: what to expect, the environment, the command."""
         names = {"RUST_TEST_THREADS": "1"}  # Tests share the drives and time them.
         names |= {name: value for name, value in os.environ.items() if re.match(r"(FULLBORE|RUST)_", name)}
+        # Reading symbols takes minutes in there; --env brings it back.
+        names["RUST_BACKTRACE"] = "0"
         names |= dict(pair.split("=", 1) for pair in self.options.env)
         names |= {"FULLBORE_VM": self.kernel, "FULLBORE_VM_OUT": str(self.out), "PATH": os.environ["PATH"],
                   "HOME": os.environ.get("HOME", "/root")}
@@ -299,6 +332,9 @@ class Boot:
             with open(image, "wb") as file:
                 file.truncate(size(drive["size"]))
             node = {"driver": "file", "filename": str(image), "aio": "io_uring", "cache": {"direct": True}}
+            if drive["latency"]:
+                node = {"driver": "null-co", "size": size(drive["size"]), "read-zeroes": True,
+                        "latency-ns": int(drive["latency"]) * 1000000}
             if drive["error"]:
                 # Without an event, which only some formats raise, every access is looked at.
                 node = {"driver": "blkdebug", "image": node, "inject-error": [

@@ -1,10 +1,12 @@
 //! The device is kept full: seen by the driver's tracer, not by our own counters alone.
 
 use super::drives::{Drive, drives};
-use super::rig::{KIB, MIB, Object, Rig, row};
+use super::rig::{KIB, MIB, Object, Rig, on, row};
 use super::seen::{by_queue, extents, most_objects, most_outstanding, share_at};
+use super::trace::Tracer;
 use crate::support::within;
 use fullbore::Engine;
+use std::process::Command;
 use std::time::Duration;
 
 const DEPTH: u32 = 16;
@@ -104,4 +106,30 @@ fn serial_to_engine(drive: &Drive) -> f64 {
         println!("measured: {}: serial takes {ratios:.1?} times as long", drive.name);
         ratios[2]
     })
+}
+
+/// The tracer's commands and io_uring's are joined rightly: shown on another program's passthrough, whose first batch
+/// has buffers in a row. Small commands go to the driver in batches, which 6.1 turns round.
+#[test]
+fn the_trace_of_a_rival_joins() {
+    let Some([drive]) = drives(["d0"]) else { return };
+    within(Duration::from_secs(60), "fio", || {
+        let tracer = Tracer::start();
+        let file = format!("--filename={}", drive.node.display());
+        let batch = ["--iodepth=16", "--iodepth_batch_submit=16", "--iodepth_batch_complete_min=8"];
+        let job =
+            ["--name=x", "--ioengine=io_uring_cmd", "--cmd_type=nvme", "--rw=read", "--bs=32k", "--size=2m"];
+        let ran = Command::new("fio").args(job).args(batch).arg(file).output().expect("fio");
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        let commands = on(tracer.stop().commands, &drive);
+        assert_eq!((commands.len(), by_queue(&commands).len()), (64, 1));
+        let mut first: Vec<_> = commands[..16].iter().map(|c| (c.slba, c.user_data)).collect();
+        first.sort_unstable();
+        assert_eq!(first.iter().map(|c| c.0).collect::<Vec<_>>(), (0..16).map(|i| i * 8).collect::<Vec<_>>());
+        assert!(
+            first.is_sorted_by_key(|c| std::cmp::Reverse(c.1)),
+            "fio uses its last buffer first: {first:x?}"
+        );
+        assert!(most_outstanding(&commands) > 8, "they were outstanding together");
+    });
 }

@@ -1,11 +1,10 @@
 //! Lanes, hardware queues and nodes: which lane's commands land where.
 
 use super::drives::drives;
-use super::next;
 use super::rig::{MIB, Object, Rig};
 use super::seen::by_queue;
 use crate::support::within;
-use fullbore::{AllocOptions, Engine, OpenOptions};
+use fullbore::{AllocOptions, Engine, Lanes, OpenOptions};
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -13,10 +12,10 @@ const LIMIT: Duration = Duration::from_secs(60);
 #[test]
 fn lane_i_lands_on_hardware_queue_i() {
     let Some([drive]) = drives(["d0"]) else { return };
-    let Some(builder) = next::per_queue(Engine::builder().lane_depth(16)) else { return };
+    let builder = Engine::builder().lane_depth(16).lanes(Lanes::PerQueue);
     within(LIMIT, "a lane a queue", || {
         let queues = drive.queue_of_cpus();
-        let mut rig = Rig::new(drive.filled(20 * MIB), builder, 20 * MIB);
+        let rig = Rig::new(drive.filled(20 * MIB), builder, 20 * MIB);
         let (_, commands) = rig.traced(&[Object { trace: 1, offset: 0, len: 20 * MIB }]);
         let stats = rig.engine.stats();
         let of_drive: Vec<_> = stats.lanes.iter().filter(|lane| lane.commands > 0).collect();
@@ -24,7 +23,7 @@ fn lane_i_lands_on_hardware_queue_i() {
         assert_eq!(of_drive.len(), numbers.len(), "one lane a queue");
         let counts = by_queue(&commands);
         for lane in of_drive {
-            let queue = next::queue_of(lane).expect("a lane of a drive knows its queue");
+            let queue = lane.queue.expect("a lane of a drive knows its queue");
             // Linux counts hardware queues from 0, the driver's trace from 1.
             assert_eq!(counts.get(&(queue + 1)).map(|count| *count as u64), Some(lane.commands), "{lane:?}");
             let cpus: Vec<u32> = lane.cpus.split(',').filter_map(|cpu| cpu.parse().ok()).collect();
@@ -33,7 +32,6 @@ fn lane_i_lands_on_hardware_queue_i() {
                 "{lane:?}: {queues:?}"
             );
         }
-        rig.region = rig.engine.alloc_host(4096).expect("memory");
     });
 }
 

@@ -1,7 +1,6 @@
 //! What is refused at open, and that the refusal says why and what to do.
 
 use super::drives::{Drive, drives, in_machine};
-use super::next;
 use crate::support::{build, child, does, within};
 use fullbore::{Engine, Error, ErrorKind, OpenOptions};
 use std::path::Path;
@@ -135,6 +134,6 @@ fn polled_lanes_without_poll_queues_are_refused_with_the_remedy() {
     if polls.trim() != "0" {
         return println!("skipped: this boot has poll queues");
     }
-    let Some(options) = next::polled(OpenOptions::read()) else { return };
+    let options = OpenOptions::read().polled();
     within(LIMIT, "open", || says(&refused(&drive.node, options), &["poll", "nvme.poll_queues"]));
 }

@@ -44,7 +44,7 @@ impl Rig {
 
     pub fn with(drive: &Drive, builder: EngineBuilder, bytes: u64, options: OpenOptions) -> Rig {
         let engine = build(builder);
-        let target = engine.open(node(drive), options).unwrap_or_else(|e| panic!("{}: {e}", drive.name));
+        let target = engine.open(&drive.node, options).unwrap_or_else(|e| panic!("{}: {e}", drive.name));
         let region = engine.alloc_host(bytes as usize).expect("memory");
         let client = engine.client().expect("a client");
         Rig { drive: drive.clone(), client, region, target, engine }
@@ -114,12 +114,6 @@ impl Rig {
 pub struct Loaded {
     pub paths: String,
     pub took: Duration,
-}
-
-/// What an engine opens of a drive. While the library cannot open the character device, FULLBORE_VM_STAND_IN makes it
-/// the block device: a test of the tests.
-pub fn node(drive: &Drive) -> std::path::PathBuf {
-    if std::env::var_os("FULLBORE_VM_STAND_IN").is_some() { drive.block() } else { drive.node.clone() }
 }
 
 /// Those on one drive, each joined to what was submitted.

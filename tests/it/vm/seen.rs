@@ -31,10 +31,6 @@ impl Seen {
     pub fn trace_id(&self) -> Option<u32> {
         self.user_data.map(|user_data| (user_data >> 32) as u32)
     }
-
-    pub fn blocks(&self) -> Range<u64> {
-        self.slba..self.slba + u64::from(self.blocks)
-    }
 }
 
 /// A line of a trace: `  comm-PID [CPU] flags SECONDS: event: rest`.

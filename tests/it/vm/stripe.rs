@@ -1,8 +1,7 @@
 //! Several drives as one.
 
 use super::drives::{Drive, drives};
-use super::next;
-use super::rig::{KIB, MIB, node};
+use super::rig::{KIB, MIB};
 use super::seen::{Seen, outstanding};
 use super::trace::Tracer;
 use crate::support::kernel::Pages;
@@ -15,7 +14,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 const STRIPE: u64 = MIB;
 
 fn open(engine: &Engine, drives: &[&Drive], options: &OpenOptions) -> Vec<Target> {
-    drives.iter().map(|drive| engine.open(node(drive), options.clone()).expect("a drive")).collect()
+    drives.iter().map(|drive| engine.open(&drive.node, options.clone()).expect("a drive")).collect()
 }
 
 /// Where a byte of the stripe is: which member, at which offset.
@@ -30,7 +29,7 @@ fn a_stripe_reads_and_writes_its_members_in_turn() {
     within(LIMIT, "a stripe", || {
         let engine = build(Engine::builder().lanes(2));
         let members = open(&engine, &[&one, &two], &OpenOptions::write());
-        let Some(stripe) = next::stripe(&engine, &members, STRIPE) else { return };
+        let stripe = engine.stripe(&members, STRIPE);
         let stripe = stripe.expect("drives of one geometry");
         assert_eq!(stripe.size(), 2 * one.size);
         let client = engine.client().unwrap();
@@ -110,7 +109,7 @@ fn two_drives_give_one_and_a_half_times_one() {
     within(LIMIT, "two drives against one", || {
         let engine = build(Engine::builder().lanes(2).lane_depth(16));
         let members = open(&engine, &[&one, &two], &OpenOptions::read());
-        let Some(stripe) = next::stripe(&engine, &members, STRIPE) else { return };
+        let stripe = engine.stripe(&members, STRIPE);
         let stripe = stripe.expect("drives of one geometry");
         let single = rate(&engine, &members[0], Duration::from_secs(5));
         let tracer = Tracer::start();
@@ -135,13 +134,13 @@ fn drives_of_other_geometry_do_not_stripe() {
     within(LIMIT, "geometries", || {
         let engine = build(Engine::builder().lanes(1));
         let members = open(&engine, &[&wide, &narrow], &OpenOptions::read());
-        let Some(refused) = next::stripe(&engine, &members, STRIPE) else { return };
+        let refused = engine.stripe(&members, STRIPE);
         let error = refused.map(|target| target.size()).expect_err("4096 and 512");
         assert_eq!(error.kind(), ErrorKind::InvalidInput);
         println!("measured: {error}");
         assert!(error.to_string().contains("block"), "{error}");
         for stripe in [0, 1000, 4095] {
-            let refused = next::stripe(&engine, &members[..1], stripe).expect("it is there");
+            let refused = engine.stripe(&members[..1], stripe);
             assert_eq!(refused.expect_err("no stripe size").kind(), ErrorKind::InvalidInput, "{stripe}");
         }
     });
@@ -154,7 +153,7 @@ fn a_stripe_says_its_members_path() {
     within(LIMIT, "paths", || {
         let engine = build(Engine::builder().lanes(2));
         let members = open(&engine, &[one.filled(2 * MIB), two.filled(2 * MIB)], &OpenOptions::read());
-        let Some(stripe) = next::stripe(&engine, &members, STRIPE) else { return };
+        let stripe = engine.stripe(&members, STRIPE);
         let stripe = stripe.expect("drives of one geometry");
         let (client, pages) = (engine.client().unwrap(), Pages::new(4 << 20));
         let done = load_raw(&client, &stripe, &mut [raw(0, pages.addr() as *mut u8, pages.len())]);

@@ -1,7 +1,6 @@
 //! The boot whose queues have few tags (`nvme.io_queue_depth=8`) and one polled queue (`nvme.poll_queues=1`).
 
 use super::drives::drives;
-use super::next;
 use super::rig::{MIB, Object, Rig, row};
 use super::seen::{by_queue, most_outstanding};
 use super::trace::Tracer;
@@ -65,7 +64,7 @@ fn depth_past_the_tags_makes_no_kernel_workers() {
         println!("measured: at most {most} outstanding, by queue {:?}", by_queue(&commands));
         assert!(most > 2, "and not one by one: {most}");
         let stats = rig.engine.stats();
-        assert!(stats.lanes.iter().all(|lane| next::kernel_workers(lane) == 0));
+        assert!(stats.lanes.iter().all(|lane| lane.kernel_workers == 0));
     });
 }
 
@@ -75,7 +74,7 @@ fn polled_lanes_land_on_the_polled_queue_and_sleep_when_idle() {
     if parameter("poll_queues") == 0 {
         return println!("skipped: this boot has no poll queue");
     }
-    let Some(options) = next::polled(OpenOptions::read()) else { return };
+    let options = OpenOptions::read().polled();
     within(LIMIT, "polled", || {
         let interrupts: Vec<u32> = drive.queue_of_cpus().into_values().collect();
         let rig =
