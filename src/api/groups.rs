@@ -173,7 +173,9 @@ impl Shared {
                 other => other.and_then(Result::err).unwrap_or(libc::ETIMEDOUT),
             };
             let why = self.explain_pin(&std::io::Error::from_raw_os_error(errno), region.len() as u64);
-            let message = format!("the drive's lanes cannot take over the registered regions: {why}");
+            let message = format!(
+                "the drive's lanes cannot take over the registered regions: {why}; release some, or open drives before"
+            );
             return Err(Error::os(message, errno).with_kind(ErrorKind::Resource));
         }
         Ok(())

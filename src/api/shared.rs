@@ -53,13 +53,9 @@ impl std::fmt::Debug for Shared {
 impl Shared {
     /// Refuses calls in a forked child and after shutdown. No system call.
     pub fn check(&self) -> Result<(), Error> {
-        if self.fork.forked() {
-            let message = "the process forked after the engine was built, and its lanes live in the parent; build an \
-                           engine in the child, or fork before";
-            return Err(Error::new(ErrorKind::Forked, message));
-        }
+        self.fork.check()?;
         if self.core.closing.load(Ordering::Relaxed) {
-            return Err(Error::new(ErrorKind::Closed, "the engine is shut down"));
+            return Err(Error::new(ErrorKind::Closed, "the engine is shut down; build a new one"));
         }
         Ok(())
     }

@@ -43,7 +43,7 @@ impl Shared {
         }
         target.check(transfer.op)?;
         if transfer.extents.is_empty() || transfer.extents.len() > MOST_EXTENTS {
-            let message = "a transfer has at least one extent and at most 16 777 216";
+            let message = "a transfer has at least one extent and at most 16 777 216; split it";
             return Err(Error::new(ErrorKind::InvalidInput, message).on(&target.name));
         }
         for (index, extent) in transfer.extents.iter().enumerate() {
@@ -155,7 +155,8 @@ impl Shared {
         }
         target.check(op)?;
         if op == Op::Flush || extents.is_empty() || extents.len() > MOST_EXTENTS {
-            let message = "a raw transfer reads or writes, with at least one extent and at most 16 777 216";
+            let message =
+                "a raw transfer reads or writes, with at least one extent and at most 16 777 216; split it";
             return Err(Error::new(ErrorKind::InvalidInput, message).on(&target.name));
         }
         for (index, extent) in extents.iter().enumerate() {
@@ -291,7 +292,7 @@ fn check_raw(target: &TargetInner, op: Op, extent: &RawExtent, regions: &Snapsho
     target.check_range(op, extent.offset, extent.len)?;
     let end = (extent.ptr as u64).checked_add(extent.len);
     if extent.ptr.is_null() || end.is_none_or(|end| end > isize::MAX as u64) {
-        let message = "the extent's pointer is null, or wraps around the address space";
+        let message = "the extent's pointer is null, or wraps around the address space; check the address and the length";
         return Err(Error::new(ErrorKind::InvalidInput, message)
             .on(&target.name)
             .at(extent.offset, extent.len));
@@ -314,5 +315,8 @@ fn busy() -> Error {
 }
 
 fn wrong_engine(what: &str) -> Error {
-    Error::new(ErrorKind::WrongEngine, format!("{what} belongs to another engine"))
+    Error::new(
+        ErrorKind::WrongEngine,
+        format!("{what} belongs to another engine; open or allocate it on this one"),
+    )
 }

@@ -181,11 +181,22 @@ impl Core {
 
     /// Takes the completion of a published transfer. One caller only: see [`Table::consume`].
     pub fn consume(&self, handle: Handle) -> Option<Completion> {
-        self.table.consume(handle).map(|outcome| self.complete(outcome))
+        // An abandoned one's body stays with the lanes: its target's name is asked for before.
+        let name = if self.table.given_up(handle) { self.target_of(handle) } else { None };
+        self.table.consume(handle).map(|outcome| self.complete(outcome, name))
     }
 
-    fn complete(&self, outcome: Outcome<Job>) -> Completion {
-        let (mut whole, mut transfer, mut target) = (true, None, None);
+    fn target_of(&self, handle: Handle) -> Option<Arc<str>> {
+        let pin = self.table.pin(handle)?;
+        let name = self.table.body(&pin).map(|job| job.target().name.clone());
+        if let Some(last) = self.table.finish(pin) {
+            self.publish(last);
+        }
+        name
+    }
+
+    fn complete(&self, outcome: Outcome<Job>, mut target: Option<Arc<str>>) -> Completion {
+        let (mut whole, mut transfer) = (true, None);
         if let Some(job) = outcome.body {
             let flushed = outcome.paths & FLUSHED != 0;
             whole = outcome.bytes >= job.asked() && (flushed || !job.wants_flush());
@@ -199,9 +210,12 @@ impl Core {
                 Stop::Cancelled => Error::new(ErrorKind::Cancelled, "the transfer was cancelled"),
                 Stop::TimedOut => Error::new(
                     ErrorKind::TimedOut,
-                    "the deadline passed before all of it was moved; the device is slow or the deadline short",
+                    "the deadline passed before all of it was moved; the device is slow or the deadline short; lengthen it (Transfer::deadline), or queue less",
                 ),
-                Stop::Shutdown => Error::new(ErrorKind::Shutdown, "the engine was shut down"),
+                Stop::Shutdown => Error::new(
+                    ErrorKind::Shutdown,
+                    "the engine was shut down before it was done; build a new one",
+                ),
                 Stop::LaneFailed => {
                     Error::new(ErrorKind::LaneFailed, "a lane died; see the log, build a new engine")
                 }
@@ -209,11 +223,7 @@ impl Core {
             target.iter().fold(error, |error, name| error.on(name))
         };
         let result = match (outcome.abandoned, outcome.fault, outcome.stop) {
-            (true, ..) => Err(Error::new(
-                ErrorKind::Abandoned,
-                "given up with commands in flight that do not come back, after deadline and grace, or at the engine's \
-                 or a lane's end: the device or its driver hangs; the memory is quarantined until they do",
-            )),
+            (true, ..) => Err(target.iter().fold(abandoned(), |error, name| error.on(name))),
             (_, Some(fault), _) => Err(fault),
             (_, None, Some(stop)) if !whole => Err(why(stop)),
             (_, None, None) if !whole => Err(Error::new(
@@ -233,6 +243,14 @@ impl Core {
             tag: outcome.tag,
         }
     }
+}
+
+fn abandoned() -> Error {
+    Error::new(
+        ErrorKind::Abandoned,
+        "given up with commands in flight that do not come back, after deadline and grace, or at the engine's or a \
+         lane's end: the device or its driver hangs (see the kernel's log); the memory is quarantined until they do",
+    )
 }
 
 /// The units of a job, as the planner counts them, over the parts of its target; a flush is one.

@@ -343,6 +343,12 @@ impl<B> Table<B> {
         matches!(phase, Phase::Abandoned | Phase::Forgotten)
     }
 
+    /// The same of a handle: it was published while lanes held its body, and nobody took the outcome yet.
+    pub fn given_up(&self, handle: Handle) -> bool {
+        let state = self.entry(handle).state.load(Ordering::Acquire);
+        (state >> 32) as u32 == handle.generation && phase_of(state) == Phase::Abandoned
+    }
+
     /// Notes when the first command was issued.
     pub fn mark_started(&self, claim: &Claim, now: u64) {
         self.entry(claim.handle).started.store(now.max(1), Ordering::Relaxed);

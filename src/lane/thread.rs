@@ -8,6 +8,7 @@ use super::slots::Stop;
 use crate::error::{Error, ErrorKind};
 use crate::queue::{Null, Queue, Uring, UringOptions};
 use crate::topology::{CpuSet, pin_current_thread};
+use nix::sys::signal::{SigSet, Signal};
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -68,7 +69,10 @@ impl LaneThread {
                 Ok(LaneThread { inbox, description, ended, handle })
             }
             Ok(Err(error)) => Err(explain_ring(&error)),
-            Err(_) => Err(Error::os("a lane thread died while it was made", libc::EOWNERDEAD)),
+            Err(_) => Err(Error::os(
+                "a lane thread died while it was made; see the log, and please report it",
+                libc::EOWNERDEAD,
+            )),
         }
     }
 
@@ -109,13 +113,26 @@ pub fn explain_ring(error: &io::Error) -> Error {
         Some(libc::EMFILE | libc::ENFILE) => {
             Error::io("no descriptor left for a ring; raise the limit (ulimit -n)", error)
         }
-        _ => Error::io("cannot make a ring", error),
+        _ => Error::io("cannot make a ring; see the kernel's log and the limits (ulimit -l, -n)", error),
+    }
+}
+
+/// Keeps the process's signals, and their handlers, off a thread of ours (and off its ring's kernel workers).
+pub fn block_signals() {
+    let mut signals = SigSet::all();
+    // Those that the thread itself brings about: blocked, they would only take its handler from a process that has one.
+    let own =
+        [Signal::SIGSEGV, Signal::SIGBUS, Signal::SIGILL, Signal::SIGFPE, Signal::SIGTRAP, Signal::SIGSYS];
+    own.into_iter().for_each(|signal| signals.remove(signal));
+    if let Err(error) = signals.thread_block() {
+        tracing::debug!(%error, "signals may reach a thread of the engine");
     }
 }
 
 type Ready = Sender<io::Result<String>>;
 
 fn body(core: Arc<Core>, inbox: Arc<Inbox>, spec: LaneSpec, ready: Ready, ending: Sender<()>) {
+    block_signals();
     let pinned = pin_current_thread(&spec.cpus);
     inbox.tid.store(nix::unistd::gettid().as_raw() as u32, Ordering::Relaxed);
     inbox.bell.is_mine();

@@ -18,7 +18,9 @@ pub fn try_passthrough(target: &TargetInner) -> Result<Option<String>, Error> {
     let pages = (geometry.max_segments as usize).min(1024) + 2;
     let memory = Mapping::new(pages * PAGE + geometry.block as usize)
         .map_err(|e| Error::io("no memory for a first read; free some", &e))?;
-    let mut ring = Ring::builder().build(2).map_err(|e| Error::io("no ring for a first read", &e))?;
+    let mut ring = Ring::builder()
+        .build(2)
+        .map_err(|e| Error::io("no ring for a first read; raise the limits (ulimit -l, -n)", &e))?;
     let plain = read_first(&mut ring, target, &memory, None);
     plain.map_err(explain)?;
     let iovec = libc::iovec { iov_base: memory.ptr().as_ptr().cast(), iov_len: memory.len() };
@@ -81,7 +83,7 @@ fn read_first(
 
 fn explain(trial: Trial) -> Error {
     match trial {
-        Trial::Io(error) => Error::io("a first read could not be submitted", &error),
+        Trial::Io(error) => Error::io("a first read could not be submitted; see the kernel's log", &error),
         Trial::Stuck => Error::new(
             ErrorKind::TimedOut,
             "a first read was not answered: the drive hangs; see the kernel's log",

@@ -5,6 +5,7 @@ use super::{nvme, probe};
 use crate::error::{Error, ErrorKind};
 use crate::plan::Geometry;
 use nix::fcntl::{FallocateFlags, fallocate};
+use nix::sys::resource::{Resource, getrlimit};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
@@ -158,13 +159,19 @@ impl TargetInner {
     pub fn set_size(&self, size: u64) -> Result<(), Error> {
         let fail = |kind, message: &'static str| Err(Error::new(kind, message).on(&self.name).at(0, size));
         let Some(file) = self.file.as_ref().filter(|_| self.kind == Kind::File) else {
-            return fail(ErrorKind::Unsupported, "only a file can be given a size");
+            return fail(ErrorKind::Unsupported, "only a file can be given a size; a device's is fixed");
         };
         if !self.writable {
             return fail(
                 ErrorKind::ReadOnly,
                 "the target was opened for reading; open it with OpenOptions::write()",
             );
+        }
+        let (limit, _) = getrlimit(Resource::RLIMIT_FSIZE).unwrap_or((u64::MAX, 0));
+        if size > limit {
+            // Tried, the kernel would send SIGXFSZ, which ends a process that does not expect it.
+            let message = format!("files may grow to {limit} bytes; raise the limit (ulimit -f)");
+            return Err(Error::os(message, libc::EFBIG).on(&self.name).at(0, size));
         }
         let old = self.size();
         let grown = match i64::try_from(size) {
@@ -264,7 +271,9 @@ fn explain_open(error: &io::Error, options: &OpenOptions) -> Error {
         Some(libc::EMFILE | libc::ENFILE) => {
             Error::io("too many open files; raise the limit (ulimit -n) or close some", error)
         }
-        Some(libc::EROFS) => Error::io("the file system is mounted read-only", error),
-        _ => Error::io("cannot be opened", error),
+        Some(libc::EROFS) => {
+            Error::io("the file system is mounted read-only; remount it, or open for reading", error)
+        }
+        _ => Error::io("cannot be opened; see the errno and the kernel's log", error),
     }
 }

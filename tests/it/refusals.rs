@@ -327,3 +327,34 @@ fn cannot_be_pinned(folder: &Folder) {
     check(pages.bytes(), 0, SEED, folder.name);
     region.release(SOON).expect("nothing is in flight");
 }
+
+/// The kernel sends SIGXFSZ with EFBIG, which ends a process that does not expect it: it must come to an error only.
+#[test]
+fn a_limit_on_file_sizes_is_an_error_and_ends_no_process() {
+    if !uring() {
+        return;
+    }
+    child("refusals::a_limit_on_file_sizes_is_an_error_and_ends_no_process", &[]).run(|| {
+        for folder in folders() {
+            let path = folder.file("data", 4 * MIB as u64, SEED);
+            let engine = build(Engine::builder());
+            let target = engine.open(&path, OpenOptions::write()).unwrap();
+            limit_soft(Resource::RLIMIT_FSIZE, MIB as u64);
+            let refused = engine.open(folder.path.join("new"), OpenOptions::write().create(4 * MIB as u64));
+            let error = refused.expect_err("longer than files may be");
+            assert_eq!((error.kind(), error.errno()), (ErrorKind::Resource, Some(libc::EFBIG)), "{error}");
+            assert!(error.message().contains("ulimit -f"), "{error}");
+            let region = engine.alloc_host(4 * MIB).unwrap();
+            let client = engine.client().unwrap();
+            let transfer = Transfer::write(&target).extent(2 * MIB as u64, region.lease(0..MIB).unwrap());
+            let error = client.submit(transfer).unwrap().wait().unwrap().result.expect_err("past the limit");
+            assert_eq!((error.kind(), error.errno()), (ErrorKind::Resource, Some(libc::EFBIG)), "{error}");
+            limit_soft(Resource::RLIMIT_FSIZE, u64::MAX);
+        }
+    });
+}
+
+fn limit_soft(resource: Resource, value: u64) {
+    let (_, hard) = getrlimit(resource).unwrap();
+    setrlimit(resource, value.min(hard), hard).unwrap();
+}

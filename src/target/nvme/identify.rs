@@ -81,7 +81,10 @@ impl IdentifyController {
 }
 
 fn broken(what: impl std::fmt::Display) -> Error {
-    Error::new(ErrorKind::Unsupported, format!("Identify Namespace makes no sense here: {what}"))
+    Error::new(
+        ErrorKind::Unsupported,
+        format!("Identify Namespace makes no sense here: {what}; please report the drive"),
+    )
 }
 
 fn number(bytes: &[u8; BYTES], at: usize, len: usize) -> u64 {

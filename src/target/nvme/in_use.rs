@@ -20,8 +20,8 @@ pub struct Places<'a> {
 
 /// InUse if the namespace that `block` shows, or a partition of it, is mounted or held, or if it has partitions.
 pub fn refuse(block: &str, places: Places) -> Result<(), Error> {
-    let disks =
-        sysfs::disks(places.sys, block).map_err(|e| Error::io("cannot tell whether it is in use", &e))?;
+    let disks = sysfs::disks(places.sys, block)
+        .map_err(|e| Error::io("cannot tell whether it is in use; is /sys mounted? Else force", &e))?;
     for (name, number) in &disks {
         if let Some(point) = mounted(number, name, places.mountinfo) {
             return Err(in_use(&format!("{name} is mounted on {point}"), "unmount it"));
@@ -31,7 +31,7 @@ pub fn refuse(block: &str, places: Places) -> Result<(), Error> {
         let folder = places.sys.join("block").join(block);
         let folder = if name == block { folder } else { folder.join(name) };
         let holders = sysfs::entries(&folder.join("holders"))
-            .map_err(|e| Error::io("cannot tell whether it is in use", &e))?;
+            .map_err(|e| Error::io("cannot tell whether it is in use; is /sys mounted? Else force", &e))?;
         if !holders.is_empty() {
             let by = format!("{name} is held by {} (LVM, RAID or the like)", holders.join(", "));
             return Err(in_use(&by, "take it out of there"));

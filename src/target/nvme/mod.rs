@@ -117,7 +117,9 @@ fn open_in(
     command_size: u32,
     places: in_use::Places,
 ) -> Result<Namespace, Error> {
-    let meta = file.metadata().map_err(|e| Error::io("cannot tell what it is", &e))?;
+    let meta = file
+        .metadata()
+        .map_err(|e| Error::io("cannot tell what it is; is the descriptor a device's?", &e))?;
     let (major, minor) = (nix::sys::stat::major(meta.rdev()), nix::sys::stat::minor(meta.rdev()));
     let fd = file.as_raw_fd();
     // Looked up, not tried: to another driver the same request number may mean anything, and a namespace's block device
@@ -139,7 +141,7 @@ fn open_in(
             tracing::warn!(%error, "sysfs does not show the namespace: its limits are the controller's");
             None
         }
-        found => Some(found.map_err(|e| Error::io("sysfs is not as it should be", &e))?),
+        found => Some(found.map_err(|e| Error::io("sysfs is not as it should be; is /sys mounted?", &e))?),
     };
     let geometry = geometry(&namespace, &controller, found.as_ref(), command_size);
     geometry.check()?;
@@ -231,7 +233,10 @@ fn identify(fd: RawFd, nsid: u32, cns: u32) -> Result<[u8; identify::BYTES], Err
 fn answered(what: &str, status: u16) -> Result<(), Error> {
     match Status(status) {
         status if status.is_success() => Ok(()),
-        status => Err(Error::new(status.kind(), format!("{what} failed: {status}"))),
+        status => {
+            let message = format!("{what} failed: {status}; see the drive's log (nvme error-log)");
+            Err(Error::new(status.kind(), message).with_nvme(status.0))
+        }
     }
 }
 
@@ -252,8 +257,10 @@ fn forbidden(error: &io::Error) -> Error {
              an open node is enough (chmod or chown it, or a udev rule), unless a container or seccomp forbids it",
             error,
         ),
-        Some(libc::ENODEV | libc::ENXIO) => Error::io("the drive is gone; is it unplugged?", error),
-        _ => Error::io("the driver refused an NVMe passthrough command", error),
+        Some(libc::ENODEV | libc::ENXIO) => {
+            Error::io("the drive is gone; open it anew when it is back", error)
+        }
+        _ => Error::io("the driver refused an NVMe passthrough command; see the kernel's log", error),
     }
 }
 
