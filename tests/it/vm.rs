@@ -8,6 +8,7 @@ mod faults;
 mod lanes;
 mod limits;
 mod opening;
+mod peer;
 mod qmp;
 mod rig;
 mod seen;
