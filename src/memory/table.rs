@@ -108,7 +108,7 @@ impl std::fmt::Debug for Ring {
 impl TableRing {
     /// A table with clones if they are wanted and the kernel has them.
     pub fn new(clones: bool) -> io::Result<TableRing> {
-        let ring = if clones && probe_clones() {
+        let ring = if clones && probe_clones()? {
             let ring = IoUring::new(1)?;
             ring.submitter().register_buffers_sparse(BUFFERS)?;
             Some(Mutex::new(Ring(ring)))
@@ -260,8 +260,9 @@ where
     )
 }
 
-/// Whether the kernel clones ranges with REPLACE: tried, not read from a version number.
-fn probe_clones() -> bool {
+/// Whether the kernel clones ranges with REPLACE: tried, not read from a version number. What the process lacks, its
+/// lanes would lack as well: that is an error.
+fn probe_clones() -> io::Result<bool> {
     let probe = || -> io::Result<()> {
         let page = super::Mapping::new(PAGE)?;
         let (source, lane) = (IoUring::new(1)?, IoUring::new(1)?);
@@ -276,10 +277,11 @@ fn probe_clones() -> bool {
         result
     };
     match probe() {
-        Ok(()) => true,
+        Ok(()) => Ok(true),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => Err(error),
         Err(error) => {
             tracing::debug!(%error, "this kernel does not clone registered buffers by range (6.13 does)");
-            false
+            Ok(false)
         }
     }
 }

@@ -104,7 +104,7 @@ fn open_blocks(
     command_size: u32,
 ) -> Result<TargetInner, Error> {
     if kind == Kind::Block && options.write && !options.force {
-        refuse_if_in_use(path)?;
+        refuse_if_held(path)?;
     }
     let mut file = open_file(path, options, !options.buffered).map_err(|e| explain_open(&e, options))?;
     let size = file
@@ -238,18 +238,13 @@ fn open_file(path: &Path, options: &OpenOptions, direct: bool) -> io::Result<Fil
         .open(path)
 }
 
-/// The kernel lets a device be opened exclusively only when nobody has mounted or claimed it. Tried, then given
-/// back: several processes on one drive are usual.
-fn refuse_if_in_use(path: &Path) -> Result<(), Error> {
-    match std::fs::OpenOptions::new().read(true).custom_flags(libc::O_EXCL | libc::O_CLOEXEC).open(path) {
-        Err(e) if e.raw_os_error() == Some(libc::EBUSY) => Err(Error::io(
-            "the device is mounted, or held by LVM, RAID or another driver (lsblk shows by what); writing would \
-             destroy that; unmount it, or force",
-            &e,
-        )
-        .with_kind(ErrorKind::InUse)),
-        _ => Ok(()),
+fn refuse_if_held(path: &Path) -> Result<(), Error> {
+    if !nvme::held(path) {
+        return Ok(());
     }
+    let message = "the device is mounted, or held by LVM, RAID or another driver (lsblk shows by what); writing would \
+                   destroy that; unmount it, or force";
+    Err(Error::os(message, libc::EBUSY).with_kind(ErrorKind::InUse))
 }
 
 fn no_direct() -> Error {

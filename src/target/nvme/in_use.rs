@@ -86,6 +86,12 @@ fn claimed(node: &Path, number: &str) -> bool {
     if !fs::metadata(node).is_ok_and(same) {
         return false;
     }
+    held(node)
+}
+
+/// Whether a block device is mounted, or held by another driver: then the kernel gives it to nobody exclusively. Tried,
+/// and given back: several processes on one drive are usual. Another engine that asks the same holds it for a moment.
+pub fn held(node: &Path) -> bool {
     let flags = libc::O_EXCL | libc::O_CLOEXEC | libc::O_NONBLOCK;
     let busy = || {
         let opened = fs::OpenOptions::new().read(true).custom_flags(flags).open(node);

@@ -11,6 +11,7 @@ mod sysfs;
 mod tests;
 
 pub use command::encode;
+pub use in_use::held;
 pub use status::Status;
 pub use sysfs::Controller;
 
