@@ -13,8 +13,8 @@ const MOST: usize = 256;
 
 /// Lanes that serve the same targets.
 pub struct Group {
-    /// The drive that they serve; `None` for files.
-    pub drive: Option<String>,
+    /// The drive that they serve, and its queues as they were then; `None` for files.
+    pub drive: Option<(String, QueueMap)>,
     pub lanes: Vec<GroupLane>,
 }
 
@@ -83,14 +83,15 @@ fn stop_lanes(threads: &mut [LaneThread], grace: Duration) -> bool {
 impl Shared {
     /// The group that serves a target, made if there is none.
     pub fn group_for(&self, target: &TargetInner) -> Result<usize, Error> {
-        let Some((drive, map)) = drive_of(target) else { return Ok(0) };
+        let Some(drive) = drive_of(target) else { return Ok(0) };
         let _growing = lock(&self.groups.growing);
+        // A drive that was plugged in under the name of another has queues of its own.
         if let Some(known) = self.groups.iter().position(|group| group.drive.as_ref() == Some(&drive)) {
             return Ok(known);
         }
         let settings = &self.settings;
         let (lanes, depth) = (settings.lanes, settings.lane_depth);
-        let places = place_lanes(&map, &self.topology, &self.allowed, lanes, depth, settings.processes);
+        let places = place_lanes(&drive.1, &self.topology, &self.allowed, lanes, depth, settings.processes);
         self.grow(Some(drive), places, target.polled)
     }
 
@@ -111,7 +112,12 @@ impl Shared {
     }
 
     /// Starts lanes, tells them of the regions there are, and makes them known.
-    fn grow(&self, drive: Option<String>, places: Vec<Place>, polled: bool) -> Result<usize, Error> {
+    fn grow(
+        &self,
+        drive: Option<(String, QueueMap)>,
+        places: Vec<Place>,
+        polled: bool,
+    ) -> Result<usize, Error> {
         let number = self.groups.iter().count();
         let Some(group) = self.groups.groups.get(number) else {
             let message = "an engine serves at most 255 drives; build a second one";

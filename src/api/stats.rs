@@ -77,7 +77,9 @@ impl Shared {
                 .groups
                 .iter()
                 .flat_map(|group| {
-                    group.lanes.iter().map(|lane| lane_stats(group.drive.clone(), lane, &workers))
+                    group.lanes.iter().map(|lane| {
+                        lane_stats(group.drive.as_ref().map(|drive| drive.0.clone()), lane, &workers)
+                    })
                 })
                 .collect(),
             active: self.core.table.taken(),

@@ -9,5 +9,6 @@ mod processes;
 mod refusals;
 mod registration;
 mod stalls;
+mod stripes;
 mod support;
 mod vm;
