@@ -46,11 +46,13 @@ fn one_object_fills_the_device_from_first_fill_to_tail() {
 fn eight_objects_are_outstanding_at_once() {
     let Some([drive]) = drives(["t0"]) else { return };
     within(Duration::from_secs(60), "eight objects", || {
-        // Room for all: the earlier objects come first where there is not.
-        let rig = Rig::new(drive.filled(20 * MIB), builder().lane_depth(64), 16 * MIB);
-        let (_, commands) = rig.traced(&row(1, 8, 2 * MIB));
+        // Room for all: where there is not, the earlier objects come first.
+        let rig = Rig::new(drive.filled(32 * MIB), builder().lane_depth(128), 32 * MIB);
+        // A drive that idled takes the first tenth of a second's bytes at once.
+        rig.load(&[Object { trace: 100, offset: 0, len: 8 * MIB }]);
+        let (_, commands) = rig.traced(&row(1, 8, 4 * MIB));
         assert_eq!(most_objects(&commands), 8);
-        for object in row(1, 8, 2 * MIB) {
+        for object in row(1, 8, 4 * MIB) {
             let blocks = object.offset / drive.lba..(object.offset + object.len) / drive.lba;
             assert_eq!(extents(&commands, object.trace), [blocks], "user_data names the object");
         }

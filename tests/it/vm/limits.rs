@@ -1,7 +1,7 @@
 //! Commands within the drive's limits: bytes, and segments of the memory's real pages.
 
 use super::drives::{Drive, drives};
-use super::rig::{KIB, MIB, Object, Rig, on};
+use super::rig::{KIB, MIB, Object, Rig, best_path, on};
 use super::seen::extents;
 use super::trace::Tracer;
 use crate::support::kernel::Pages;
@@ -21,7 +21,7 @@ fn commands_are_cut_to_what_the_drive_takes() {
         assert_eq!(most, 32, "the machine's drive is as it should be");
         let rig = Rig::new(drive.filled(4 * MIB), Engine::builder().lanes(2), 4 * MIB);
         let (loaded, commands) = rig.traced(&[Object { trace: 9, offset: 4096, len: 3 * MIB + 4096 }]);
-        assert_eq!(loaded[0].paths, "uring-cmd fixed");
+        assert_eq!(loaded[0].paths, best_path());
         let largest = commands.iter().map(|c| u64::from(c.blocks) * drive.lba).max();
         assert_eq!(largest, Some(most * KIB), "as large as they may be, not larger");
         assert!(commands.iter().all(|c| c.status == Some(0)));

@@ -109,6 +109,16 @@ impl Rig {
     }
 }
 
+/// The path of an aligned load into registered memory. In 6.1 passthrough into a registered buffer is broken (FACTS §4):
+/// the library steps down and says so.
+pub fn best_path() -> &'static str {
+    if old_kernel() { "uring-cmd" } else { "uring-cmd fixed" }
+}
+
+pub fn old_kernel() -> bool {
+    std::env::var("FULLBORE_VM").is_ok_and(|kernel| kernel == "6.1")
+}
+
 /// How an object was loaded.
 #[derive(Debug)]
 pub struct Loaded {

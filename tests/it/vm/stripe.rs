@@ -136,8 +136,8 @@ fn drives_of_other_geometry_do_not_stripe() {
         let members = open(&engine, &[&wide, &narrow], &OpenOptions::read());
         let refused = engine.stripe(&members, STRIPE);
         let error = refused.map(|target| target.size()).expect_err("4096 and 512");
-        assert_eq!(error.kind(), ErrorKind::InvalidInput);
         println!("measured: {error}");
+        assert!(matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported), "{error}");
         assert!(error.to_string().contains("block"), "{error}");
         for stripe in [0, 1000, 4095] {
             let refused = engine.stripe(&members[..1], stripe);
