@@ -51,6 +51,8 @@ DRIVE = {
 
 def main():
     options = arguments(sys.argv[1:])
+    if options.machine:
+        options = arguments([*next(args for name, args, _ in MACHINES if name == options.machine), *sys.argv[1:]])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # By way of every "finally".
     base = pathlib.Path(options.dir).resolve()
     if options.command:
@@ -111,6 +113,7 @@ def arguments(args):
     parser.add_argument("--dir", required=True, help=argparse.SUPPRESS)
     parser.add_argument("--cargo", help=argparse.SUPPRESS)
     parser.add_argument("--kernel", action="append", choices=["newest", "6.1"], help="default: both; newest for a command")
+    parser.add_argument("--machine", choices=[machine[0] for machine in MACHINES], help="one of machines.py, for a filter")
     parser.add_argument("--cmdline", action="append", default=[], help="more of the kernel's command line")
     parser.add_argument("--timeout", type=int, default=420, help="seconds for the command in the guest")
     parser.add_argument("--cpus", type=int, default=2)
