@@ -23,8 +23,8 @@ pub enum Lanes {
     /// One lane for each NUMA node that the process has a CPU of, on all of those. It may move between the node's
     /// hardware queues, so its depth counts against each of them.
     PerNuma,
-    /// So many lanes, spread evenly over the hardware queues; where there are more lanes than queues, several share
-    /// one. At least one, and no more than the tags give each a command to have in flight.
+    /// So many lanes, spread evenly over the hardware queues, those near the drive first; where there are more lanes
+    /// than queues, several share one. At least one, and no more than the tags give each a command to have in flight.
     Count(usize),
 }
 
@@ -78,10 +78,10 @@ pub fn place_lanes(
     let chosen = match lanes {
         Lanes::PerNuma => Vec::new(),
         Lanes::PerQueue => reachable,
-        Lanes::Auto => near_first(&reachable, &near),
+        Lanes::Auto => near_first(&reachable, &near, reachable.len().min(MAX_DEFAULT_LANES)),
         Lanes::Count(count) => {
             let least = reachable.iter().map(|queue| share(queue)).min().unwrap_or(1) as usize;
-            spread(&reachable, count.clamp(1, (least * reachable.len()).max(1)))
+            near_first(&reachable, &near, count.clamp(1, (least * reachable.len()).max(1)))
         }
     };
     let mut sets: Vec<CpuSet> = chosen.iter().map(|queue| queue.cpus.intersection(&usable)).collect();
@@ -113,14 +113,14 @@ fn spread<'a>(queues: &[&'a HardwareQueue], count: usize) -> Vec<&'a HardwareQue
     (0..count).filter_map(|i| queues.get(i * queues.len() / count).copied()).collect()
 }
 
-/// All of them, or where they are too many, those with a CPU in `near` before the others, each evenly spread.
-fn near_first<'a>(queues: &[&'a HardwareQueue], near: &CpuSet) -> Vec<&'a HardwareQueue> {
-    if queues.len() <= MAX_DEFAULT_LANES {
-        return queues.to_vec();
+/// `count` of them; where they are more, those with a CPU in `near` before the others, each evenly spread.
+fn near_first<'a>(queues: &[&'a HardwareQueue], near: &CpuSet, count: usize) -> Vec<&'a HardwareQueue> {
+    if queues.len() <= count {
+        return spread(queues, count);
     }
     let (local, remote): (Vec<_>, Vec<_>) = queues.iter().copied().partition(|queue| queue.cpus.meets(near));
-    let mut chosen = spread(&local, local.len().min(MAX_DEFAULT_LANES));
-    chosen.extend(spread(&remote, MAX_DEFAULT_LANES - chosen.len()));
+    let mut chosen = spread(&local, local.len().min(count));
+    chosen.extend(spread(&remote, count - chosen.len()));
     chosen.sort_unstable_by_key(|queue| queue.number);
     chosen
 }
