@@ -63,6 +63,10 @@ impl Place {
                 Failure::Setup(format!("{cause}: name a folder on another file system with --filename"))
             }),
             Ok(_) => Self::existing(plan, engine, &plan.files),
+            // A name mistyped: nobody wants a file among the devices, in memory.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && is_device_name(path) => {
+                Err(Failure::Setup(format!("{}: there is no such device: check --filename", path.display())))
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Self::made(plan, path.clone()).map_err(|cause| {
                     Failure::Setup(format!("{cause}: name another file or folder with --filename"))
@@ -213,6 +217,10 @@ impl Place {
         let kind = kind_of(&members[0], &looks[0].1);
         Ok(Self { members, stripe: plan.stripe, size, file_bytes, kind, truth, made: None })
     }
+}
+
+fn is_device_name(path: &Path) -> bool {
+    path.starts_with("/dev") && !path.starts_with("/dev/shm")
 }
 
 /// What is there under that name, if it can be measured.

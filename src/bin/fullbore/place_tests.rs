@@ -114,6 +114,34 @@ fn what_cannot_be_is_one_line_with_a_remedy() {
         assert!(refused.contains("--") && !refused.contains('\n'), "{refused}");
         assert!(name == "small" || !folder.join(name).exists());
     }
+    let device = Place::of(&plan("/dev/ng99n99".into(), 8192), &engine()).unwrap_err().to_string();
+    assert!(device.contains("no such device") && !PathBuf::from("/dev/ng99n99").exists(), "{device}");
     assert!(Place::of(&plan("/dev/null".into(), 8192), &engine()).is_err());
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_stripe_has_whole_chunks_of_its_smallest_member_and_is_recognised() {
+    let Some(folder) = folder("stripe") else { return };
+    let [a, b] = ["a", "b"].map(|name| folder.join(name));
+    let (mut bytes, seed) = (vec![0; 5 * 4096], 77);
+    content::fill(&mut bytes, 0, seed);
+    let chunk = |n: usize| &bytes[n * 4096..][..4096];
+    fs::write(&a, [chunk(0), chunk(2), chunk(4)].concat()).unwrap();
+    fs::write(&b, [chunk(1), chunk(3)].concat()).unwrap();
+    let mut wanted = plan(a.clone(), 4 * 4096);
+    (wanted.files, wanted.stripe, wanted.size) = (vec![a.clone(), b.clone()], Some(4096), None);
+    let place = Place::of(&wanted, &engine()).unwrap();
+    assert_eq!((place.size, place.file_bytes, place.truth), (4 * 4096, 4 * 4096, Truth::Content(seed)));
+    assert_eq!(place.name(), format!("{}:{}", a.display(), b.display()));
+    // The other way round it is no content of ours.
+    wanted.files = vec![b.clone(), a];
+    assert_eq!(Place::of(&wanted, &engine()).unwrap().truth, Truth::Pread);
+    // Nothing is made for a stripe, and nothing overwritten unasked.
+    wanted.files = vec![b.clone(), folder.join("none")];
+    let missing = Place::of(&wanted, &engine()).unwrap_err().to_string();
+    assert!(missing.contains("none: ") && missing.contains("--filename"), "{missing}");
+    (wanted.files, wanted.rw) = (vec![b.clone(), b], Rw::Write);
+    assert!(Place::of(&wanted, &engine()).unwrap_err().to_string().contains("--allow-destructive"));
     fs::remove_dir_all(folder).unwrap();
 }

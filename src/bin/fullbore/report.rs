@@ -202,6 +202,7 @@ impl<'a> Report<'a> {
             "lanes": if serial { 0 } else { self.facts.lanes.len() },
             "lane_depth": if serial { 1 } else { self.lane_depth() },
             "bytes": outcome.bytes,
+            "started_unix": outcome.spent.started_unix(),
             "seconds": outcome.spent.wall.as_secs_f64(),
             "gbps": outcome.spent.gbps(outcome.bytes),
             "times_serial": row.times_serial,
@@ -272,7 +273,8 @@ mod tests {
     use std::time::Duration;
 
     fn row() -> Row {
-        let spent = Spent { wall: Duration::from_secs(1), cpu: Duration::from_millis(500) };
+        let spent =
+            Spent { wall: Duration::from_secs(1), cpu: Duration::from_millis(500), ..Spent::default() };
         let latency = LatencySummary { p50: 1_500_000, p99: 2_500_000, max: 3_000_000 };
         let path = "uring fixed".into();
         let outcome = Outcome {
