@@ -58,7 +58,7 @@ pub enum Rival {
 #[command(after_help = AFTER_HELP)]
 pub struct BenchArgs {
     /// File, block device, NVMe namespace (/dev/ng0n1), or folder to make a file in (and remove it);
-    /// several as A:B with --stripe (write a colon in a name as \\:)
+    /// several as A:B with --stripe (write a colon in a name as \:)
     #[arg(long, value_name = "PATH")]
     pub filename: Option<PathBuf>,
     /// Stripe the files or devices of --filename: so many bytes go to each in turn
@@ -144,10 +144,12 @@ pub struct BenchArgs {
 
 const AFTER_HELP: &str = "\
 Options are written --key=value, sizes 4096, 128k, 20m or 1g (k is 1024).
-With no option it makes a 1 GiB file, measures it and removes it. Columns: `commands` is the most that
-were in flight, the deepest of each lane added up; `CPU s/GiB` is all threads and kernel workers.
-The serial arm is a loop of one command, wait, next: pread or pwrite with O_DIRECT. Of an NVMe namespace it
-uses the block device, and so does the check of what a foreign file or device holds.
+With no option it makes a 1 GiB file, measures it and removes it.
+Column `commands`: the most in flight, the deepest of each lane added up.
+Column `CPU s/GiB`: all threads of the process, kernel workers included.
+The serial arm is a loop of one command, wait, next: pread or pwrite with
+O_DIRECT. Of an NVMe namespace it uses the block device (/dev/nvme0n1), and
+so does the check of content that is not ours.
 Exit status: 1 a transfer failed or a byte is wrong, 2 it could not start, 130 Ctrl-C.";
 
 /// When an arm has done enough.
@@ -212,6 +214,9 @@ impl BenchArgs {
         self.check_combinations()?;
         let files = self.filename.as_deref().map_or_else(|| Ok(Vec::new()), files)?;
         self.check_stripe(files.len())?;
+        if self.polled && files.is_empty() {
+            return refuse("--polled is for NVMe namespaces: add --filename=/dev/ng0n1 or leave it out");
+        }
         Ok(Plan {
             files,
             stripe: self.stripe,
