@@ -3,19 +3,24 @@
 
 check_bench.py FILE: every arm was verified and has no mismatch.
 check_bench.py FILE --compare: besides, fio was measured and there is a ratio.
+check_bench.py FILE --path=PATH: besides, all that the engine moved went by that path, as `uring-cmd fixed`.
 """
 
 import json
 import sys
 
 
-def check(fullbore, compare):
+def check(fullbore, compare, path):
     arms = fullbore["arms"]
     assert arms, "no arms"
     for arm in arms:
         name = f"arm {arm['arm']} with {arm['iodepth']} in flight"
         assert arm["mismatches"] == 0, f"{name}: {arm['mismatches']} mismatches"
         assert arm["verified_bytes"] > 0, f"{name}: nothing was verified"
+        by_path = arm["paths"]
+        assert sum(by_path.values()) == arm["bytes"], f"{name}: moved {arm['bytes']} bytes, and by path {by_path}"
+        if path and arm["arm"] == "engine":
+            assert list(by_path) == [path] and arm["path"] == path, f"{name}: by {by_path}, not all {path}"
         print(f"{name}: {arm['gbps']:.2f} GB/s, {arm['verified_bytes']} bytes verified, path {arm['path']}")
     if compare:
         ratio = fullbore["compare"]["ratio"]
@@ -25,15 +30,16 @@ def check(fullbore, compare):
 
 
 def main():
-    path, *options = sys.argv[1:]
-    with open(path, encoding="utf-8") as file:
+    name, *options = sys.argv[1:]
+    with open(name, encoding="utf-8") as file:
         report = json.load(file)
     try:
-        check(report["fullbore"], "--compare" in options)
+        path = next((option.removeprefix("--path=") for option in options if option.startswith("--path=")), None)
+        check(report["fullbore"], "--compare" in options, path)
     except AssertionError as error:
-        sys.exit(f"{path}: {error}")
+        sys.exit(f"{name}: {error}")
     except (KeyError, TypeError) as error:
-        sys.exit(f"{path}: not as it should be: {error!r}")
+        sys.exit(f"{name}: not as it should be: {error!r}")
 
 
 main()

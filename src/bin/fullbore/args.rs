@@ -1,9 +1,13 @@
 //! The command line of `bench`, in fio's `--key=value` style, and the checked plan made from it.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::mem;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{ArgAction, ValueEnum};
+use fullbore::Lanes;
 
 use crate::failure::Failure;
 use crate::units;
@@ -53,9 +57,13 @@ pub enum Rival {
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct BenchArgs {
-    /// File, block device, or folder to make a file in (and remove it)
+    /// File, block device, NVMe namespace (/dev/ng0n1), or folder to make a file in (and remove it);
+    /// several as A:B with --stripe (write a colon in a name as \:)
     #[arg(long, value_name = "PATH")]
     pub filename: Option<PathBuf>,
+    /// Stripe the files or devices of --filename: so many bytes go to each in turn
+    #[arg(long, value_name = "SIZE", value_parser = units::size)]
+    pub stripe: Option<u64>,
     /// Size of an object
     #[arg(long, value_name = "SIZE", default_value = "20m", value_parser = units::size)]
     pub bs: u64,
@@ -65,9 +73,18 @@ pub struct BenchArgs {
     /// Jobs: threads that submit, each with its own iodepth
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub numjobs: usize,
-    /// Lanes of the engine [default: the CPUs at hand, at most 8]
-    #[arg(long, value_name = "N")]
-    pub lanes: Option<usize>,
+    /// Lanes: a number, queue (one for each hardware queue of a drive), numa (one for each node), or
+    /// auto: one for each CPU at hand, or hardware queue, at most 8
+    #[arg(long, value_name = "HOW", default_value = "auto", hide_default_value = true, value_parser = lanes)]
+    pub lanes: Lanes,
+    /// Poll for completions (NVMe namespaces, driver loaded with nvme.poll_queues); also --hipri
+    #[arg(long, alias = "hipri", action = ArgAction::Set, num_args = 0..=1, require_equals = true,
+          default_missing_value = "1", default_value = "0", hide_default_value = true,
+          value_name = "1", value_parser = units::switch)]
+    pub polled: bool,
+    /// Processes that use the drive at the same time: each keeps to its share of the drive's tags
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub processes: u32,
     /// Size of a command, the piece a device takes whole
     #[arg(long = "cmd_size", alias = "cmd-size", value_name = "SIZE",
           default_value = "128k", value_parser = units::size)]
@@ -104,6 +121,9 @@ pub struct BenchArgs {
     /// Let --rw=write overwrite an existing file or device
     #[arg(long, alias = "allow_destructive")]
     pub allow_destructive: bool,
+    /// Write to a device although it is mounted, held or has partitions
+    #[arg(long)]
+    pub force: bool,
     /// normal or json
     #[arg(
         long,
@@ -125,6 +145,11 @@ pub struct BenchArgs {
 const AFTER_HELP: &str = "\
 Options are written --key=value, sizes 4096, 128k, 20m or 1g (k is 1024).
 With no option it makes a 1 GiB file, measures it and removes it.
+Column `commands`: the most in flight, the deepest of each lane added up.
+Column `CPU s/GiB`: all threads of the process, kernel workers included.
+The serial arm is a loop of one command, wait, next: pread or pwrite with
+O_DIRECT. Of an NVMe namespace it uses the block device (/dev/nvme0n1), and
+so does the check of content that is not ours.
 Exit status: 1 a transfer failed or a byte is wrong, 2 it could not start, 130 Ctrl-C.";
 
 /// When an arm has done enough.
@@ -138,12 +163,17 @@ pub struct Limit {
 /// A checked command line.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    pub filename: Option<PathBuf>,
+    /// What is measured; empty: a file is made. Several are striped.
+    pub files: Vec<PathBuf>,
+    /// Bytes of a chunk of the stripe.
+    pub stripe: Option<u64>,
     pub bs: u64,
     /// Objects in flight of each job, an engine arm each.
     pub depths: Vec<usize>,
     pub jobs: usize,
-    pub lanes: Option<usize>,
+    pub lanes: Lanes,
+    pub polled: bool,
+    pub processes: u32,
     pub cmd_size: u32,
     pub lane_depth: u32,
     pub size: Option<u64>,
@@ -151,6 +181,7 @@ pub struct Plan {
     pub rw: Rw,
     pub verify: bool,
     pub destructive: bool,
+    pub force: bool,
     pub json: bool,
     pub output: Option<PathBuf>,
     pub compare: bool,
@@ -159,6 +190,8 @@ pub struct Plan {
 /// Objects in flight of the engine's arms when `--iodepth` names none.
 const DEPTHS: [usize; 6] = [1, 2, 4, 8, 16, 32];
 const DEFAULT_SIZE: u64 = 1 << 30;
+/// What an engine has under way at most.
+const MOST_TRANSFERS: usize = 65_536;
 /// What memory, files and most devices are aligned to; smaller objects would measure the scratch path.
 pub const ALIGN: u64 = 4096;
 
@@ -179,12 +212,20 @@ impl BenchArgs {
         self.check_numbers()?;
         self.check_sizes()?;
         self.check_combinations()?;
+        let files = self.filename.as_deref().map_or_else(|| Ok(Vec::new()), files)?;
+        self.check_stripe(files.len())?;
+        if self.polled && files.is_empty() {
+            return refuse("--polled is for NVMe namespaces: add --filename=/dev/ng0n1 or leave it out");
+        }
         Ok(Plan {
-            filename: self.filename,
+            files,
+            stripe: self.stripe,
             bs: self.bs,
             depths: self.iodepth.map_or_else(|| DEPTHS.to_vec(), |n| vec![n]),
             jobs: self.numjobs,
             lanes: self.lanes,
+            polled: self.polled,
+            processes: self.processes,
             cmd_size: self.cmd_size as u32,
             lane_depth: self.lane_depth,
             size: self.size,
@@ -192,6 +233,7 @@ impl BenchArgs {
             rw: self.rw,
             verify: self.verify,
             destructive: self.allow_destructive,
+            force: self.force,
             json: self.output_format == Format::Json,
             output: self.output,
             compare: self.compare.is_some(),
@@ -202,13 +244,20 @@ impl BenchArgs {
         let numbers = [
             ("iodepth", self.iodepth.unwrap_or(1), 4096),
             ("numjobs", self.numjobs, 256),
-            ("lanes", self.lanes.unwrap_or(1), 256),
+            ("lanes", if let Lanes::Count(lanes) = self.lanes { lanes } else { 1 }, 64),
             ("lane_depth", self.lane_depth as usize, 4096),
+            ("processes", self.processes as usize, 1024),
         ];
         for (name, value, most) in numbers {
             if value == 0 || value > most {
                 return refuse(format!("--{name}={value} is out of range: give 1 to {most}"));
             }
+        }
+        let objects = self.iodepth.unwrap_or(1) * self.numjobs;
+        if objects > MOST_TRANSFERS {
+            return refuse(format!(
+                "--iodepth and --numjobs make {objects} objects in flight: lower one, to {MOST_TRANSFERS} or less"
+            ));
         }
         Ok(())
     }
@@ -219,11 +268,9 @@ impl BenchArgs {
                 return refuse(format!("--{name}={value} is not a multiple of 4k: give one, like 128k"));
             }
         }
-        if self.cmd_size > 64 << 20 {
+        if self.cmd_size > 16 << 20 {
             let given = units::short(self.cmd_size);
-            return refuse(format!(
-                "--cmd_size={given} is more than any device takes whole: give 64m or less"
-            ));
+            return refuse(format!("--cmd_size={given} is more than any device takes: give 16m or less"));
         }
         if self.bs > 1 << 40 {
             return refuse(format!("--bs={} is too large an object: give 1t or less", units::short(self.bs)));
@@ -256,91 +303,62 @@ impl BenchArgs {
         if self.allow_destructive && !self.rw.writes() {
             return refuse("--allow-destructive is only for writing: add --rw=write or leave it out");
         }
+        if self.force && !self.allow_destructive {
+            return refuse("--force is only for writing: add --rw=write --allow-destructive or leave it out");
+        }
+        if self.compare.is_some() && self.stripe.is_some() {
+            return refuse("--compare=fio knows no stripes: compare on one file or device, without --stripe");
+        }
         Ok(())
     }
+
+    fn check_stripe(&self, files: usize) -> Result<(), Failure> {
+        match self.stripe {
+            None if files > 1 => refuse(format!(
+                "{files} files in --filename: add --stripe=1m to make one of them (or write \\:)"
+            )),
+            Some(_) if files < 2 => {
+                refuse("--stripe needs several files or devices: give --filename=A:B, or leave it out")
+            }
+            Some(chunk) if chunk == 0 || chunk % ALIGN != 0 || chunk > 1 << 30 => refuse(format!(
+                "--stripe={chunk} is not a chunk size: give a multiple of 4k up to 1g, like 1m"
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Parses how many lanes: a number or the name of a rule.
+fn lanes(text: &str) -> Result<Lanes, String> {
+    match text {
+        "auto" => Ok(Lanes::Auto),
+        "queue" => Ok(Lanes::PerQueue),
+        "numa" => Ok(Lanes::PerNuma),
+        number => number.parse().map(Lanes::Count).map_err(|_| "write auto, queue, numa or a number".into()),
+    }
+}
+
+/// The names in `--filename`: a colon parts them, as in fio, and `\:` is a colon.
+fn files(text: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let (mut names, mut name) = (Vec::new(), Vec::new());
+    let mut bytes = text.as_os_str().as_bytes().iter().copied();
+    loop {
+        let byte = bytes.next();
+        match byte {
+            Some(b'\\') if matches!(bytes.clone().next(), Some(b':' | b'\\')) => name.extend(bytes.next()),
+            Some(b':') | None => names.push(PathBuf::from(OsString::from_vec(mem::take(&mut name)))),
+            Some(byte) => name.push(byte),
+        }
+        if byte.is_none() {
+            break;
+        }
+    }
+    if names.iter().any(|name| name.as_os_str().is_empty()) {
+        return refuse("--filename has an empty name: give A or A:B, and \\: for a colon in a name");
+    }
+    Ok(names)
 }
 
 fn refuse<T>(text: impl Into<String>) -> Result<T, Failure> {
     Err(Failure::Setup(text.into()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        bench: BenchArgs,
-    }
-
-    fn plan(line: &str) -> Result<Plan, Failure> {
-        let words = std::iter::once("bench").chain(line.split_whitespace());
-        match Line::try_parse_from(words) {
-            Ok(line) => line.bench.plan(),
-            Err(error) => Err(Failure::Setup(error.to_string())),
-        }
-    }
-
-    #[test]
-    fn the_defaults_are_those_of_the_readme() {
-        let plan = plan("").unwrap();
-        assert_eq!((plan.bs, plan.cmd_size, plan.lane_depth, plan.jobs), (20 << 20, 128 << 10, 32, 1));
-        assert_eq!(plan.depths, [1, 2, 4, 8, 16, 32]);
-        assert_eq!(plan.new_file_size(), 1 << 30);
-        assert!(plan.verify && !plan.destructive && !plan.json && !plan.compare);
-        assert_eq!(plan.limit, Limit { time_based: false, runtime: None });
-    }
-
-    #[test]
-    fn fios_style_is_understood() {
-        let line = "--filename=/x --bs=8m --iodepth=4 --numjobs=2 --lanes=3 --cmd_size=64k \
-                    --lane_depth=8 --size=2g --runtime=10 --time_based --rw=randwrite --verify=0 \
-                    --allow-destructive --output-format=json";
-        let plan = plan(line).unwrap();
-        assert_eq!((plan.bs, plan.cmd_size, plan.size), (8 << 20, 64 << 10, Some(2 << 30)));
-        assert_eq!((plan.depths, plan.jobs, plan.lanes), (vec![4], 2, Some(3)));
-        assert_eq!(plan.limit, Limit { time_based: true, runtime: Some(Duration::from_secs(10)) });
-        assert!(plan.rw.writes() && plan.rw.random() && !plan.verify && plan.destructive && plan.json);
-    }
-
-    #[test]
-    fn switches_take_values_as_fios_do() {
-        assert!(plan("--verify").unwrap().verify);
-        assert!(plan("--verify=1").unwrap().verify);
-        assert!(!plan("--time_based=0").unwrap().limit.time_based);
-        assert!(plan("--verify=maybe").is_err());
-    }
-
-    #[test]
-    fn bad_combinations_are_one_line_with_a_remedy() {
-        for line in [
-            "--iodepth=0",
-            "--iodepth=5000",
-            "--numjobs=0",
-            "--lanes=0",
-            "--lane_depth=0",
-            "--bs=0",
-            "--bs=1000",
-            "--cmd_size=1000",
-            "--cmd_size=1g",
-            "--bs=2t",
-            "--size=1m",
-            "--time_based",
-            "--runtime=0",
-            "--compare=fio --rw=write",
-            "--compare=fio --rw=randread",
-            "--compare=fio --runtime=5",
-            "--allow-destructive",
-        ] {
-            let Err(Failure::Setup(text)) = plan(line) else { panic!("{line} was taken") };
-            assert!(!text.contains('\n') && text.contains(": "), "{line}: {text}");
-        }
-    }
-
-    #[test]
-    fn unknown_words_are_refused() {
-        assert!(plan("--rw=trim").is_err() && plan("--compare=dd").is_err() && plan("--bogus=1").is_err());
-    }
 }

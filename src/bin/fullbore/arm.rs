@@ -1,20 +1,21 @@
 //! One arm: the serial loop, or the engine with so many objects in flight.
 
-use std::collections::{BTreeSet, VecDeque};
-use std::fs::File;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::DerefMut;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use fullbore::{Client, Completion, HostLease, PathSet, Target, Transfer};
 
 use crate::args::Plan;
-use crate::direct::{Op, serial_object};
+use crate::counted;
+use crate::direct::{Op, Plain, serial_object};
 use crate::failure::Failure;
 use crate::progress::Progress;
-use crate::rig::{Rig, most_commands};
+use crate::rig::Rig;
 use crate::stop;
 use crate::units::human;
 use crate::work::{Clocks, Feed, Latency, LatencySummary, Spent};
@@ -26,12 +27,20 @@ pub struct Outcome {
     pub spent: Spent,
     pub latency: LatencySummary,
     pub max_commands: u64,
+    pub mean_commands: f64,
     pub max_objects: u64,
     pub path: String,
+    /// Bytes of commands by path.
+    pub paths: BTreeMap<&'static str, u64>,
+    /// Most kernel workers that were seen at once.
+    pub workers: usize,
 }
 
 /// How long a wait for completions goes without a look at Ctrl-C.
 const LOOK: Duration = Duration::from_millis(100);
+/// When kernel workers are first looked for, and how often later.
+const FIRST_LOOK: Duration = Duration::from_millis(20);
+const SELDOM: Duration = Duration::from_millis(500);
 
 pub fn op(plan: &Plan) -> Op {
     if plan.rw.writes() { Op::Write } else { Op::Read }
@@ -45,7 +54,7 @@ pub fn transfer(op: Op, target: &Target) -> Transfer {
 }
 
 /// A plain loop on the calling thread, through `pool` in turn.
-pub fn serial<B>(file: &File, plan: &Plan, pool: &mut [B], feed: &Feed) -> Result<Outcome, Failure>
+pub fn serial<B>(plain: &Plain, plan: &Plan, pool: &mut [B], feed: &Feed) -> Result<Outcome, Failure>
 where
     B: DerefMut<Target = [u8]>,
 {
@@ -57,7 +66,7 @@ where
     let clocks = Clocks::start()?;
     while let Some(offset) = feed.take() {
         let start = Instant::now();
-        serial_object(file, op, cmd, &mut pool[slot], offset, len).map_err(|error| {
+        serial_object(plain, op, cmd, &mut pool[slot], offset, len).map_err(|error| {
             Failure::Data(format!("serial, {} at offset {offset}: {error}", human(plan.bs)))
         })?;
         latency.record(start.elapsed());
@@ -73,8 +82,11 @@ where
         spent,
         latency: latency.summary(),
         max_commands: 1,
+        mean_commands: 1.0,
         max_objects: 1,
         path: path.into(),
+        paths: BTreeMap::from([(path, bytes)]),
+        workers: 0,
     })
 }
 
@@ -108,24 +120,53 @@ pub fn engine(
     for (index, lease) in pool.into_iter().enumerate() {
         jobs[index % plan.jobs].idle.push_back(transfer(op(plan), &rig.target).extent(0, lease));
     }
-    let before = rig.occupancy();
+    let before = rig.lanes();
     let shared = &shared;
+    let mut workers = 0;
     let (results, spent) = thread::scope(|scope| {
-        let threads: Vec<_> = jobs.into_iter().map(|job| scope.spawn(move || job.run(shared))).collect();
+        let (running, ended) = mpsc::channel::<()>();
+        let run = |job: Job| {
+            let running = running.clone();
+            scope.spawn(move || {
+                let _until_the_end = running;
+                job.run(shared)
+            })
+        };
+        let threads: Vec<_> = jobs.into_iter().map(run).collect();
+        drop(running);
         shared.start.wait();
         let clocks = Clocks::start();
+        workers = most_workers(rig, &ended);
         let join = |thread: thread::ScopedJoinHandle<'_, _>| {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
         let results: Vec<_> = threads.into_iter().map(join).collect();
         (results, clocks.and_then(|clocks| clocks.stop()))
     });
-    let max_commands = most_commands(&before, &rig.occupancy());
-    let mut outcome = Outcome { spent: spent?, max_commands, ..Outcome::default() };
-    outcome.max_objects = shared.most.load(Ordering::Relaxed);
+    let counted = counted::between(&before, &rig.lanes());
+    let mut outcome = Outcome {
+        spent: spent?,
+        max_commands: counted.most,
+        mean_commands: counted.mean,
+        max_objects: shared.most.load(Ordering::Relaxed),
+        paths: counted.paths,
+        workers,
+        ..Outcome::default()
+    };
     sum(&mut outcome, results)?;
     stop::check()?;
     Ok(outcome)
+}
+
+/// The most kernel workers that are seen until all jobs have ended. A look reads a file of each thread, so looks
+/// become rare in a long arm.
+fn most_workers(rig: &Rig, ended: &mpsc::Receiver<()>) -> usize {
+    let (mut most, mut pause) = (0, FIRST_LOOK);
+    while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(pause) {
+        most = most.max(rig.kernel_workers());
+        pause = (2 * pause).min(SELDOM);
+    }
+    most
 }
 
 /// Adds up what the jobs did.

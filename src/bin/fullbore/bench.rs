@@ -1,16 +1,14 @@
 //! `fullbore bench`: the serial loop, then the engine with more and more objects in flight, then a pass
 //! that checks every byte.
 
-use std::fs::File;
-
 use crate::args::{BenchArgs, Plan};
 use crate::arm;
 use crate::compare;
 use crate::content;
-use crate::direct;
+use crate::direct::Plain;
 use crate::failure::Failure;
 use crate::fio::Fio;
-use crate::place::Place;
+use crate::place::{Place, Truth};
 use crate::report::{self, Facts, Report, Row};
 use crate::rig::{self, Rig};
 use crate::stop;
@@ -23,11 +21,11 @@ pub fn run(args: BenchArgs) -> Result<(), Failure> {
     stop::install()?;
     let sink = report::sink(&plan)?;
     let engine = rig::engine(&plan)?;
-    let place = Place::of(&plan)?;
+    let place = Place::of(&plan, &engine)?;
     place.lay_out()?;
     let rig = Rig::new(engine, &plan, &place)?;
     let facts = Facts {
-        lanes: rig.engine.lanes(),
+        lanes: rig.lanes(),
         pool_objects: rig.slots(),
         pool_bytes: rig.footprint(rig.slots()),
         note: rig.note().map(str::to_owned),
@@ -45,8 +43,9 @@ fn measure(
     fio: Option<&Fio>,
     report: &mut Report<'_>,
 ) -> Result<(), Failure> {
-    let file = direct::open(&place.path, plan.rw.writes()).map_err(Failure::setup)?;
-    arms(rig, plan, place, &file, report)?;
+    let plain = place.plain(plan.rw.writes())?;
+    arms(rig, plan, place, &plain, report)?;
+    report.workers();
     if let Some(fio) = fio {
         let compared = compare::run(fio, rig, plan, place)?;
         report.say(&[vec![String::new()], compared.lines()].concat());
@@ -56,12 +55,22 @@ fn measure(
         report.say(&[String::new(), "not checked: --verify=0".into()]);
         return Ok(());
     }
-    report.say(&[String::new(), "checking every byte where it lands:".into()]);
+    let against = match place.truth {
+        Truth::Content(_) => String::new(),
+        Truth::Pread => format!(", against pread of {}", place.plain_name()),
+    };
+    report.say(&[String::new(), format!("checking every byte where it lands{against}:")]);
     check(rig, plan, place, report)
 }
 
 /// The measured arms. What lies in the pool, or on the file after writes, is not looked at here.
-fn arms(rig: &Rig, plan: &Plan, place: &Place, file: &File, report: &mut Report<'_>) -> Result<(), Failure> {
+fn arms(
+    rig: &Rig,
+    plan: &Plan,
+    place: &Place,
+    plain: &Plain,
+    report: &mut Report<'_>,
+) -> Result<(), Failure> {
     let order = Order::new(place.size, plan.bs, plan.rw.random());
     let mut pool = rig.leases(rig.slots())?;
     if plan.rw.writes() {
@@ -73,7 +82,7 @@ fn arms(rig: &Rig, plan: &Plan, place: &Place, file: &File, report: &mut Report<
     arm::engine(rig, plan, plan.max_depth(), pool, &warm, "warming up")?;
 
     let mut pool = rig.leases(rig.slots())?;
-    let serial = arm::serial(file, plan, &mut pool, &Feed::new(order, plan.limit))?;
+    let serial = arm::serial(plain, plan, &mut pool, &Feed::new(order, plan.limit))?;
     drop(pool);
     let slow = serial.spent.gbps(serial.bytes);
     report.add(Row { arm: "serial", iodepth: 1, outcome: serial, times_serial: 1.0, verified: None });

@@ -1,12 +1,14 @@
-//! The engine and fio in turns: the same file, the same bytes, landing in as many distinct bytes of memory.
+//! The engine and fio in turns: the same file, the same bytes, the engine's in as many distinct bytes of memory as
+//! fio's where fio can. Over an NVMe namespace fio runs as one and as two jobs of 16 and of 32 commands in flight,
+//! and the best of these counts.
 
 use serde_json::{Value, json};
 
 use crate::args::Plan;
 use crate::arm;
-use crate::direct::{self, PageBuf};
+use crate::direct::PageBuf;
 use crate::failure::Failure;
-use crate::fio::{Fio, FioJob};
+use crate::fio::{Fio, FioEngine, FioJob, Run};
 use crate::place::Place;
 use crate::progress::Progress;
 use crate::rig::Rig;
@@ -16,33 +18,42 @@ use crate::work::{Feed, Order};
 const PAIRS: usize = 5;
 /// Objects in flight when `--iodepth` names none.
 const DEPTH: usize = 8;
+/// Jobs and commands in flight of fio over an NVMe namespace.
+const PASSTHROUGH: [(u64, u64); 4] = [(1, 16), (1, 32), (2, 16), (2, 32)];
 /// Buffers that a ring can register.
 const MOST_BUFFERS: u64 = 16 << 10;
 /// Objects of the serial pairs; they are there to check the serial arm, not to be precise.
 const SERIAL_OBJECTS: u64 = 64;
 
-/// Rates of runs in turns, ours and theirs.
+/// Runs in turns, ours and theirs.
 #[derive(Debug, Clone, Default)]
-pub struct Pairs(Vec<(f64, f64)>);
+struct Pairs(Vec<(Run, Run)>);
 
-/// What pairs come to.
+/// What pairs come to: medians, their ratio, and the ends of the ratios of the single pairs.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Ratio {
-    pub ours: f64,
-    pub fio: f64,
-    pub ratio: f64,
-    pub least: f64,
-    pub most: f64,
+struct Ratio {
+    ours: f64,
+    fio: f64,
+    ratio: f64,
+    least: f64,
+    most: f64,
 }
 
 impl Pairs {
-    /// The ratio of the medians, and the ends of the ratios of the single pairs.
-    fn ratio(&self) -> Ratio {
-        let ours = median(self.0.iter().map(|pair| pair.0));
-        let fio = median(self.0.iter().map(|pair| pair.1));
-        let ratios = || self.0.iter().map(|(ours, fio)| ours / fio);
+    fn ratio(&self, of: impl Fn(&Run) -> f64) -> Ratio {
+        let ours = median(self.0.iter().map(|pair| of(&pair.0)));
+        let fio = median(self.0.iter().map(|pair| of(&pair.1)));
+        let ratios = || self.0.iter().map(|(ours, fio)| of(ours) / of(fio));
         let (least, most) = (ratios().fold(f64::INFINITY, f64::min), ratios().fold(0.0, f64::max));
         Ratio { ours, fio, ratio: ours / fio, least, most }
+    }
+
+    fn rate(&self) -> Ratio {
+        self.ratio(|run| run.gbps)
+    }
+
+    fn cpu(&self) -> Ratio {
+        self.ratio(|run| run.cpu_s_per_gib)
     }
 }
 
@@ -52,24 +63,44 @@ fn median(values: impl Iterator<Item = f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
+/// One way to run fio, paired with the engine.
+#[derive(Debug, Clone)]
+struct Rival {
+    job: FioJob,
+    pairs: Pairs,
+}
+
 /// What the comparison found.
 #[derive(Debug, Clone)]
 pub struct Compared {
     version: String,
     iodepth: usize,
-    /// Bytes of memory that each side lands in.
+    /// Bytes of memory that the engine lands in.
     footprint: u64,
-    job: FioJob,
-    pairs: Pairs,
-    hot_depth: u64,
-    hot_gbps: f64,
+    /// The best of them is the first.
+    rivals: Vec<Rival>,
+    /// fio with so many small hot buffers a job, and its rate; not over passthrough, where all its buffers are.
+    hot: Option<(u64, f64)>,
     serial: Pairs,
 }
 
-/// What the plan asks fio to do beside `depth` objects in flight of ours.
-fn job(plan: &Plan, place: &Place, order: &Order, lanes: usize, footprint: u64) -> Result<FioJob, Failure> {
+/// What the plan asks fio to do beside objects of ours in so much memory.
+fn jobs(
+    plan: &Plan,
+    place: &Place,
+    order: &Order,
+    lanes: usize,
+    footprint: u64,
+) -> Result<Vec<FioJob>, Failure> {
     let bs = u64::from(plan.cmd_size).min(plan.bs);
-    let jobs = (lanes as u64).min(order.count() * plan.bs / bs).max(1);
+    let (region, total) = (order.count() * plan.bs, order.objects_an_arm() * plan.bs);
+    let (file, most) = (place.members[0].path.clone(), region / bs);
+    let job = |engine, jobs, depth| FioJob { file: file.clone(), engine, bs, depth, jobs, region, total };
+    if place.drives().next().is_some() {
+        let passthrough = |(jobs, depth): (u64, u64)| job(FioEngine::Passthrough, jobs.min(most), depth);
+        return Ok(PASSTHROUGH.into_iter().map(passthrough).collect());
+    }
+    let jobs = (lanes as u64).min(most).max(1);
     let depth = footprint / bs / jobs;
     if depth > MOST_BUFFERS || depth == 0 {
         let (footprint, bs) = (short(footprint), short(bs));
@@ -78,8 +109,7 @@ fn job(plan: &Plan, place: &Place, order: &Order, lanes: usize, footprint: u64) 
              of {bs}: change --iodepth, --cmd_size or --lanes"
         )));
     }
-    let (region, total) = (order.count() * plan.bs, order.objects_an_arm() * plan.bs);
-    Ok(FioJob { file: place.path.clone(), ring: true, bs, depth, jobs, region, total })
+    Ok(vec![job(FioEngine::Ring, jobs, depth)])
 }
 
 /// Runs the pairs.
@@ -88,39 +118,54 @@ pub fn run(fio: &Fio, rig: &Rig, plan: &Plan, place: &Place) -> Result<Compared,
     let iodepth = if plan.depths.contains(&DEPTH) { DEPTH } else { plan.max_depth() };
     let slots = iodepth * plan.jobs;
     let footprint = rig.footprint(slots);
-    let job = job(plan, place, &order, rig.engine.lanes(), footprint)?;
-    let mut pairs = Pairs::default();
+    let jobs = jobs(plan, place, &order, rig.lanes().len(), footprint)?;
+    let first = jobs[0].clone();
+    let mut rivals: Vec<_> = jobs.into_iter().map(|job| Rival { job, pairs: Pairs::default() }).collect();
     for _ in 0..PAIRS {
         let feed = Feed::of(order, order.objects_an_arm());
         // No spare places here: fio lands in what is in flight, and so must we.
-        let ours = arm::engine(rig, plan, iodepth, rig.leases(slots)?, &feed, "engine, same footprint")?;
-        pairs.0.push((ours.spent.gbps(ours.bytes), watched(fio, &job, "fio, same footprint")?));
+        let ours = arm::engine(rig, plan, iodepth, rig.leases(slots)?, &feed, "engine beside fio")?;
+        let ours = run_of(&ours);
+        for rival in &mut rivals {
+            rival.pairs.0.push((ours, watched(fio, &rival.job, "fio beside engine")?));
+        }
     }
-    let hot_depth = u64::from(plan.lane_depth);
-    let hot = FioJob { depth: hot_depth, ..job.clone() };
-    let hot_gbps = watched(fio, &hot, "fio, small hot buffers")?;
-    let serial = serial(fio, plan, place, &order, &job)?;
-    Ok(Compared { version: fio.version.clone(), iodepth, footprint, job, pairs, hot_depth, hot_gbps, serial })
+    rivals.sort_by(|a, b| b.pairs.rate().fio.total_cmp(&a.pairs.rate().fio));
+    let hot = match first.engine {
+        FioEngine::Passthrough => None,
+        _ => {
+            let hot = FioJob { depth: u64::from(plan.lane_depth), ..first.clone() };
+            Some((hot.depth, watched(fio, &hot, "fio, small hot buffers")?.gbps))
+        }
+    };
+    let serial = serial(fio, plan, place, &order, &first)?;
+    Ok(Compared { version: fio.version.clone(), iodepth, footprint, rivals, hot, serial })
+}
+
+fn run_of(outcome: &arm::Outcome) -> Run {
+    let (spent, bytes) = (outcome.spent, outcome.bytes);
+    Run { gbps: spent.gbps(bytes), cpu_s_per_gib: spent.cpu_s_per_gib(bytes) }
 }
 
 /// The serial arm beside fio with one command in flight, both into one hot buffer: whether our serial
 /// loop is as good as a serial loop can be.
 fn serial(fio: &Fio, plan: &Plan, place: &Place, order: &Order, job: &FioJob) -> Result<Pairs, Failure> {
     let objects = SERIAL_OBJECTS.min(order.objects_an_arm());
-    let job = FioJob { ring: false, depth: 1, jobs: 1, total: objects * plan.bs, ..job.clone() };
-    let file = direct::open(&place.path, false).map_err(Failure::setup)?;
+    let (file, engine) = (place.members[0].plain.clone(), FioEngine::Psync);
+    let job = FioJob { file, engine, depth: 1, jobs: 1, total: objects * plan.bs, ..job.clone() };
+    let plain = place.plain(false)?;
     let hot = Plan { bs: job.bs, ..plan.clone() };
     let order = Order::new(job.region, job.bs, false);
     let mut pairs = Pairs::default();
     for _ in 0..PAIRS {
         let feed = Feed::of(order, job.total / job.bs);
-        let ours = arm::serial(&file, &hot, &mut [PageBuf::new(job.bs as usize)], &feed)?;
-        pairs.0.push((ours.spent.gbps(ours.bytes), watched(fio, &job, "fio, serial")?));
+        let ours = arm::serial(&plain, &hot, &mut [PageBuf::new(job.bs as usize)], &feed)?;
+        pairs.0.push((run_of(&ours), watched(fio, &job, "fio, serial")?));
     }
     Ok(pairs)
 }
 
-fn watched(fio: &Fio, job: &FioJob, phase: &str) -> Result<f64, Failure> {
+fn watched(fio: &Fio, job: &FioJob, phase: &str) -> Result<Run, Failure> {
     let _progress = Progress::new(phase, None);
     fio.run(job)
 }
@@ -128,48 +173,81 @@ fn watched(fio: &Fio, job: &FioJob, phase: &str) -> Result<f64, Failure> {
 impl Compared {
     /// A few lines for people.
     pub fn lines(&self) -> Vec<String> {
-        let (jobs, depth, bs) = (count(self.job.jobs, "job"), self.job.depth, short(self.job.bs));
-        let (main, serial) = (self.pairs.ratio(), self.serial.ratio());
         let spread = |r: &Ratio| format!("{:.2} (pairs {:.2} to {:.2})", r.ratio, r.least, r.most);
-        vec![
-            format!(
-                "against {}, {PAIRS} pairs, both into {} ({} objects in flight; {jobs} of {depth} x {bs}):",
-                self.version,
-                human(self.footprint),
-                self.iodepth
-            ),
-            format!("  engine {:.2} GB/s, fio {:.2} GB/s: ratio {}", main.ours, main.fio, spread(&main)),
-            format!(
-                "  fio with small hot buffers ({jobs} of {} x {bs}): {:.2} GB/s, for information",
-                self.hot_depth, self.hot_gbps
-            ),
-            format!(
-                "  serial loop {:.2} GB/s, fio psync {:.2} GB/s, both into one hot {bs} buffer: ratio {}",
-                serial.ours,
-                serial.fio,
-                spread(&serial)
-            ),
-        ]
+        let best = &self.rivals[0];
+        let (rate, cpu, serial) = (best.pairs.rate(), best.pairs.cpu(), self.serial.rate());
+        let of = |job: &FioJob| {
+            let memory = human(job.jobs * job.depth * job.bs);
+            format!("{} of {} x {} ({memory})", count(job.jobs, "job"), job.depth, short(job.bs))
+        };
+        let mut lines = vec![format!(
+            "against {}, {PAIRS} pairs: {} objects in flight ({}), {}{}:",
+            self.version,
+            self.iodepth,
+            human(self.footprint),
+            if self.rivals.len() > 1 { "the best of fio's, " } else { "" },
+            of(&best.job)
+        )];
+        lines.push(format!(
+            "  engine {:.2} GB/s, fio {:.2} GB/s: ratio {}",
+            rate.ours,
+            rate.fio,
+            spread(&rate)
+        ));
+        lines.push(format!(
+            "  CPU s/GiB: engine {:.3}, fio {:.3}: ratio {}",
+            cpu.ours,
+            cpu.fio,
+            spread(&cpu)
+        ));
+        for rival in &self.rivals[1..] {
+            let (rate, cpu) = (rival.pairs.rate().fio, rival.pairs.cpu().fio);
+            lines.push(format!("  fio as {}: {rate:.2} GB/s, CPU s/GiB {cpu:.3}", of(&rival.job)));
+        }
+        if let Some((depth, gbps)) = self.hot {
+            let hot = FioJob { depth, ..best.job.clone() };
+            lines
+                .push(format!("  fio with small hot buffers, {}: {gbps:.2} GB/s, for information", of(&hot)));
+        }
+        lines.push(format!(
+            "  serial loop {:.2} GB/s, fio psync {:.2} GB/s, both into one hot {} buffer: ratio {}",
+            serial.ours,
+            serial.fio,
+            short(best.job.bs),
+            spread(&serial)
+        ));
+        lines
     }
 
     pub fn json(&self) -> Value {
-        let pair = |(ours, fio): &(f64, f64)| json!({ "ours_gbps": ours, "fio_gbps": fio });
-        let pairs: Vec<Value> = self.pairs.0.iter().map(pair).collect();
-        let (main, serial) = (self.pairs.ratio(), self.serial.ratio());
+        let pair = |(ours, fio): &(Run, Run)| json!({ "ours_gbps": ours.gbps, "fio_gbps": fio.gbps });
+        let best = &self.rivals[0];
+        let pairs: Vec<Value> = best.pairs.0.iter().map(pair).collect();
+        let (rate, cpu, serial) = (best.pairs.rate(), best.pairs.cpu(), self.serial.rate());
         json!({
-            "fio_gbps": main.fio,
-            "ours_gbps": main.ours,
-            "ratio": main.ratio,
-            "ratio_min": main.least,
-            "ratio_max": main.most,
-            "hot_fio_gbps": self.hot_gbps,
+            "fio_gbps": rate.fio,
+            "ours_gbps": rate.ours,
+            "ratio": rate.ratio,
+            "ratio_min": rate.least,
+            "ratio_max": rate.most,
+            "fio_cpu_s_per_gib": cpu.fio,
+            "ours_cpu_s_per_gib": cpu.ours,
+            "cpu_ratio": cpu.ratio,
+            "hot_fio_gbps": self.hot.map(|(_, gbps)| gbps),
             "fio_version": self.version,
             "iodepth": self.iodepth,
             "footprint_bytes": self.footprint,
-            "fio_jobs": self.job.jobs,
-            "fio_iodepth": self.job.depth,
-            "fio_bs": self.job.bs,
+            "fio_footprint_bytes": best.job.jobs * best.job.depth * best.job.bs,
+            "fio_jobs": best.job.jobs,
+            "fio_iodepth": best.job.depth,
+            "fio_bs": best.job.bs,
             "pairs": pairs,
+            "fio": self.rivals.iter().map(|rival| json!({
+                "jobs": rival.job.jobs,
+                "iodepth": rival.job.depth,
+                "gbps": rival.pairs.rate().fio,
+                "cpu_s_per_gib": rival.pairs.cpu().fio,
+            })).collect::<Vec<_>>(),
             "serial_hot": {
                 "fio_gbps": serial.fio,
                 "ours_gbps": serial.ours,
@@ -185,46 +263,63 @@ impl Compared {
 mod tests {
     use super::*;
 
+    fn run(gbps: f64) -> Run {
+        Run { gbps, cpu_s_per_gib: 1.0 / gbps }
+    }
+
+    fn pairs(pairs: &[(f64, f64)]) -> Pairs {
+        Pairs(pairs.iter().map(|&(ours, fio)| (run(ours), run(fio))).collect())
+    }
+
+    fn job(engine: FioEngine, jobs: u64, depth: u64) -> FioJob {
+        FioJob { file: "/f".into(), engine, bs: 131_072, depth, jobs, region: 1 << 30, total: 1 << 32 }
+    }
+
     fn compared() -> Compared {
-        let pairs = Pairs(vec![(4.0, 2.0), (3.0, 2.0), (5.0, 4.0), (4.0, 4.0), (6.0, 4.0)]);
-        let job = FioJob {
-            file: "/f".into(),
-            ring: true,
-            bs: 131_072,
-            depth: 640,
-            jobs: 2,
-            region: 1 << 30,
-            total: 1 << 32,
-        };
-        let (serial, version) = (Pairs(vec![(1.0, 1.0)]), "fio-3.33".into());
+        let main = pairs(&[(4.0, 2.0), (3.0, 2.0), (5.0, 4.0), (4.0, 4.0), (6.0, 4.0)]);
         Compared {
-            version,
+            version: "fio-3.33".into(),
             iodepth: 8,
             footprint: 160 << 20,
-            job,
-            pairs,
-            hot_depth: 32,
-            hot_gbps: 9.0,
-            serial,
+            rivals: vec![Rival { job: job(FioEngine::Ring, 2, 640), pairs: main }],
+            hot: Some((32, 9.0)),
+            serial: pairs(&[(1.0, 1.0)]),
         }
     }
 
     #[test]
     fn the_ratio_is_of_medians_and_the_spread_of_pairs() {
-        let ratio = compared().pairs.ratio();
+        let ratio = compared().rivals[0].pairs.rate();
         assert_eq!(ratio, Ratio { ours: 4.0, fio: 4.0, ratio: 1.0, least: 1.0, most: 2.0 });
     }
 
     #[test]
     fn people_and_programs_read_the_same_numbers() {
         let lines = compared().lines().join("\n");
-        assert!(
-            lines.contains("ratio 1.00 (pairs 1.00 to 2.00)") && lines.contains("2 jobs of 640 x 128k"),
-            "{lines}"
-        );
-        assert!(lines.contains("into 160 MiB"), "{lines}");
+        assert!(lines.contains("ratio 1.00 (pairs 1.00 to 2.00)"), "{lines}");
+        assert!(lines.contains("8 objects in flight (160 MiB), 2 jobs of 640 x 128k (160 MiB)"), "{lines}");
+        assert!(lines.contains("CPU s/GiB: engine 0.250, fio 0.250"), "{lines}");
         let json = compared().json();
         assert_eq!((json["ratio"].as_f64(), json["hot_fio_gbps"].as_f64()), (Some(1.0), Some(9.0)));
+        assert_eq!((json["cpu_ratio"].as_f64(), json["fio_cpu_s_per_gib"].as_f64()), (Some(1.0), Some(0.25)));
         assert_eq!(json["pairs"].as_array().map(Vec::len), Some(5));
+    }
+
+    #[test]
+    fn all_ways_over_passthrough_are_reported() {
+        let rival = |jobs, depth, fio| Rival {
+            job: job(FioEngine::Passthrough, jobs, depth),
+            pairs: pairs(&[(2.0, fio)]),
+        };
+        let compared =
+            Compared { rivals: vec![rival(2, 32, 2.0), rival(1, 16, 1.0)], hot: None, ..compared() };
+        let lines = compared.lines().join("\n");
+        assert!(lines.contains("the best of fio's, 2 jobs of 32 x 128k (8 MiB)"), "{lines}");
+        assert!(
+            lines.contains("fio as 1 job of 16 x 128k (2 MiB): 1.00 GB/s") && !lines.contains("hot b"),
+            "{lines}"
+        );
+        let json = compared.json();
+        assert_eq!((json["fio"][1]["iodepth"].as_u64(), json["hot_fio_gbps"].is_null()), (Some(16), true));
     }
 }

@@ -1,10 +1,10 @@
 //! Plain O_DIRECT I/O: what the serial arm does, and what lays out and re-reads files beside the engine.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Seek, SeekFrom};
 use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::fcntl::OFlag;
 
@@ -39,6 +39,38 @@ impl DerefMut for PageBuf {
     }
 }
 
+/// What the engine's target holds, without the engine: one file, or several with a chunk of each in turn.
+pub struct Plain {
+    files: Vec<File>,
+    /// Bytes of a chunk; of one file all.
+    chunk: u64,
+}
+
+impl Plain {
+    /// Opens existing files past the page cache. An error comes with the name of its file.
+    pub fn open(paths: &[&Path], stripe: Option<u64>, write: bool) -> Result<Self, (PathBuf, io::Error)> {
+        let open_one = |path: &&Path| open(path, write).map_err(|error| (path.to_path_buf(), error));
+        let files = paths.iter().map(open_one).collect::<Result<_, _>>()?;
+        Ok(Self { files, chunk: stripe.unwrap_or(u64::MAX) })
+    }
+
+    /// Bytes: of a stripe whole chunks, as many of each member as the smallest has.
+    pub fn size(&self) -> io::Result<u64> {
+        let ends = self.files.iter().map(|mut file| file.seek(SeekFrom::End(0)));
+        let least = ends.collect::<io::Result<Vec<_>>>()?.into_iter().min().unwrap_or(0);
+        let members = self.files.len() as u64;
+        Ok(if members == 1 { least } else { least / self.chunk * self.chunk * members })
+    }
+
+    /// The file that has byte `offset`, where it has it, and the bytes that follow it there.
+    fn place(&self, offset: u64) -> (&File, u64, u64) {
+        let (index, members) = (offset / self.chunk, self.files.len() as u64);
+        let within = offset % self.chunk;
+        let file = &self.files[(index % members) as usize];
+        (file, index / members * self.chunk + within, self.chunk - within)
+    }
+}
+
 /// Opens an existing file past the page cache.
 pub fn open(path: &Path, write: bool) -> io::Result<File> {
     OpenOptions::new().read(true).write(write).custom_flags(OFlag::O_DIRECT.bits()).open(path)
@@ -69,7 +101,7 @@ pub enum Op {
 ///
 /// `buf` may be longer than `len`, up to the next page: the odd end of a file is read into the rest.
 pub fn serial_object(
-    file: &File,
+    plain: &Plain,
     op: Op,
     cmd: usize,
     buf: &mut [u8],
@@ -78,12 +110,13 @@ pub fn serial_object(
 ) -> io::Result<()> {
     let mut at = 0;
     while at < len {
-        let want = cmd.min(len - at);
+        let (file, place, left) = plain.place(offset + at as u64);
+        let want = cmd.min(len - at).min(usize::try_from(left).unwrap_or(usize::MAX));
         let ask = want.next_multiple_of(ALIGN as usize).min(buf.len() - at);
         let piece = &mut buf[at..at + ask];
         let moved = match op {
-            Op::Read => file.read_at(piece, offset + at as u64),
-            Op::Write => file.write_at(piece, offset + at as u64),
+            Op::Read => file.read_at(piece, place),
+            Op::Write => file.write_at(piece, place),
         };
         match moved {
             Ok(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file ended early")),
@@ -114,11 +147,36 @@ mod tests {
         let guard = crate::stop::MadeFile::new(path.clone());
         let want: Vec<u8> = (0..300_001u32).map(|i| (i % 251) as u8).collect();
         File::create(&path).unwrap().write_all(&want).unwrap();
-        let file = File::open(guard.path()).unwrap();
+        let file = Plain { files: vec![File::open(guard.path()).unwrap()], chunk: u64::MAX };
         let mut buf = PageBuf::new(want.len().next_multiple_of(4096));
         serial_object(&file, Op::Read, 131_072, &mut buf, 0, want.len()).unwrap();
         assert!(buf[..want.len()] == want);
         let beyond = serial_object(&file, Op::Read, 131_072, &mut buf[..4096], 1 << 20, 4096);
         assert_eq!(beyond.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn chunks_go_to_the_members_in_turn() {
+        let file = |name: &str, bytes: &[u8]| {
+            let path = std::env::temp_dir().join(format!("fullbore-striped-{name}-{}", std::process::id()));
+            std::fs::write(&path, bytes).unwrap();
+            let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+            std::fs::remove_file(path).unwrap();
+            file
+        };
+        let chunk = |byte: u8| [byte; 4096];
+        // The first is longer: its odd rest is no part of the stripe.
+        let first = [chunk(0), chunk(2), chunk(4), chunk(9)].concat();
+        let files = vec![file("a", &first), file("b", &[chunk(1), chunk(3), chunk(5)].concat())];
+        let plain = Plain { files, chunk: 4096 };
+        assert_eq!(plain.size().unwrap(), 6 * 4096);
+        let mut buf = PageBuf::new(6 * 4096);
+        serial_object(&plain, Op::Read, 131_072, &mut buf, 0, 6 * 4096).unwrap();
+        assert!((0..6).all(|n| buf[n * 4096..][..4096] == chunk(n as u8)));
+        buf.fill(7);
+        serial_object(&plain, Op::Write, 131_072, &mut buf, 4096, 2 * 4096).unwrap();
+        serial_object(&plain, Op::Read, 131_072, &mut buf, 0, 6 * 4096).unwrap();
+        let got: Vec<u8> = buf.iter().copied().step_by(4096).collect();
+        assert_eq!(got, [0, 7, 7, 3, 4, 5]);
     }
 }

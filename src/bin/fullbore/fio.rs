@@ -19,12 +19,30 @@ pub struct Fio {
     pub version: String,
 }
 
+/// How fio reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FioEngine {
+    /// Plain preads.
+    Psync,
+    /// A ring with registered buffers.
+    Ring,
+    /// The same, of NVMe passthrough commands.
+    Passthrough,
+}
+
+/// What a job measured.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Run {
+    /// 10^9 bytes a second.
+    pub gbps: f64,
+    pub cpu_s_per_gib: f64,
+}
+
 /// Reads of one file, in the words of fio. Each job has its own part of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FioJob {
     pub file: PathBuf,
-    /// A ring with registered buffers; otherwise plain preads.
-    pub ring: bool,
+    pub engine: FioEngine,
     pub bs: u64,
     pub depth: u64,
     pub jobs: u64,
@@ -44,7 +62,6 @@ impl FioJob {
             "--rw=read".into(),
             "--readonly".into(),
             "--allow_file_create=0".into(),
-            "--direct=1".into(),
             format!("--bs={}", self.bs),
             format!("--iodepth={}", self.depth),
             format!("--numjobs={}", self.jobs),
@@ -58,12 +75,22 @@ impl FioJob {
             "--eta=never".into(),
             "--output-format=json".into(),
         ];
-        line.push(format!("--ioengine={}", if self.ring { "io_uring" } else { "psync" }));
-        if self.ring {
-            line.extend(["--fixedbufs".into(), "--registerfiles".into()]);
-        }
+        line.extend(match self.engine {
+            FioEngine::Psync => vec!["--ioengine=psync".into(), "--direct=1".into()],
+            FioEngine::Ring => ring(&["--ioengine=io_uring", "--direct=1"]),
+            // A character device is always direct, and fio refuses to ask for it.
+            FioEngine::Passthrough => {
+                ring(&["--ioengine=io_uring_cmd", "--cmd_type=nvme", "--nonvectored=1"])
+            }
+        });
         line
     }
+}
+
+/// What a ring is given besides.
+fn ring(options: &[&str]) -> Vec<String> {
+    let both = options.iter().chain(&["--fixedbufs", "--registerfiles"]);
+    both.map(|&option| option.to_owned()).collect()
 }
 
 /// fio takes a colon for the start of another file name.
@@ -86,8 +113,8 @@ impl Fio {
         Ok(Self { program, version: String::from_utf8_lossy(&answer.stdout).trim().to_owned() })
     }
 
-    /// Runs a job and answers its rate in 10^9 bytes a second.
-    pub fn run(&self, job: &FioJob) -> Result<f64, Failure> {
+    /// Runs a job and answers what it measured.
+    pub fn run(&self, job: &FioJob) -> Result<Run, Failure> {
         let mut command = Command::new(&self.program);
         command.args(job.arguments()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child =
@@ -106,8 +133,8 @@ impl Fio {
             };
             stop::check()?;
             let (out, err) = (out.join().unwrap_or_default(), err.join().unwrap_or_default());
-            match rate(&out) {
-                Ok(rate) if status.success() => Ok(rate),
+            match measured(&out) {
+                Ok(run) if status.success() => Ok(run),
                 result => {
                     let cause = err.lines().chain(out.lines()).find(|line| line.starts_with("fio: "));
                     let cause =
@@ -148,8 +175,8 @@ impl Drop for Killed {
     }
 }
 
-/// The rate in fio's JSON, which words of it may precede.
-fn rate(text: &str) -> Result<f64, String> {
+/// The rate in fio's JSON, which words of it may precede, and the CPU time of its jobs' threads.
+fn measured(text: &str) -> Result<Run, String> {
     let start = text.find('{').ok_or("it printed no JSON")?;
     let mut values = serde_json::Deserializer::from_str(&text[start..]).into_iter::<Value>();
     let answer = values.next().and_then(Result::ok).ok_or("its JSON is cut short")?;
@@ -162,7 +189,10 @@ fn rate(text: &str) -> Result<f64, String> {
     let number = |key: &str| job["read"][key].as_f64().filter(|&value| value > 0.0);
     let (bytes, millis) =
         (number("io_bytes").ok_or("it read nothing")?, number("runtime").ok_or("it took no time")?);
-    Ok(bytes / millis / 1e6)
+    // Shares of the time of all jobs together.
+    let percent = |key: &str| job[key].as_f64().unwrap_or(0.0);
+    let cpu = (percent("usr_cpu") + percent("sys_cpu")) / 100.0 * percent("job_runtime") / 1000.0;
+    Ok(Run { gbps: bytes / millis / 1e6, cpu_s_per_gib: cpu / (bytes / (1u64 << 30) as f64) })
 }
 
 #[cfg(test)]
@@ -171,7 +201,15 @@ mod tests {
 
     fn job() -> FioJob {
         let file = PathBuf::from("/tmp/a:b");
-        FioJob { file, ring: true, bs: 128 << 10, depth: 640, jobs: 2, region: 1020 << 20, total: 5120 << 20 }
+        FioJob {
+            file,
+            engine: FioEngine::Ring,
+            bs: 128 << 10,
+            depth: 640,
+            jobs: 2,
+            region: 1020 << 20,
+            total: 5120 << 20,
+        }
     }
 
     #[test]
@@ -180,6 +218,7 @@ mod tests {
         for part in [
             "--filename=/tmp/a\\:b",
             "--ioengine=io_uring",
+            "--direct=1",
             "--fixedbufs",
             "--registerfiles",
             "--readonly",
@@ -191,16 +230,24 @@ mod tests {
         ] {
             assert!(line.contains(part), "{part} is not in {line}");
         }
-        let plain = FioJob { ring: false, depth: 1, jobs: 1, ..job() }.arguments().join(" ");
+        let command = FioJob { engine: FioEngine::Passthrough, ..job() }.arguments().join(" ");
+        for part in ["--ioengine=io_uring_cmd", "--cmd_type=nvme", "--fixedbufs", "--readonly"] {
+            assert!(command.contains(part), "{part} is not in {command}");
+        }
+        assert!(!command.contains("--direct"), "{command}");
+        let plain = FioJob { engine: FioEngine::Psync, depth: 1, jobs: 1, ..job() }.arguments().join(" ");
         assert!(plain.contains("--ioengine=psync") && !plain.contains("fixedbufs"));
     }
 
     #[test]
     fn the_rate_is_bytes_over_time() {
-        let good = r#"note {"jobs": [{"error": 0, "read": {"io_bytes": 4000000, "runtime": 2}}]} end"#;
-        assert!((rate(good).unwrap() - 2.0).abs() < 1e-9);
+        let good = r#"note {"jobs": [{"error": 0, "usr_cpu": 20.0, "sys_cpu": 30.0, "job_runtime": 4,
+            "read": {"io_bytes": 4194304, "runtime": 2}}]} end"#;
+        let run = measured(good).unwrap();
+        assert!((run.gbps - 2.097152).abs() < 1e-9);
+        assert!((run.cpu_s_per_gib - 0.002 * 256.0).abs() < 1e-9, "{run:?}");
         for bad in ["", "{", "{}", r#"{"jobs": [{"error": 5, "read": {}}]}"#, r#"{"jobs": [{"error": 0}]}"#] {
-            assert!(rate(bad).is_err(), "{bad}");
+            assert!(measured(bad).is_err(), "{bad}");
         }
     }
 
@@ -208,7 +255,9 @@ mod tests {
     fn fio_runs_where_there_is_one() {
         let Ok(fio) = Fio::find() else { return println!("skipped: no fio on the PATH") };
         assert!(fio.version.starts_with("fio"));
-        let error = fio.run(&FioJob { file: "/nonexistent/file".into(), ring: false, ..job() }).unwrap_err();
+        let error = fio
+            .run(&FioJob { file: "/nonexistent/file".into(), engine: FioEngine::Psync, ..job() })
+            .unwrap_err();
         assert!(error.to_string().contains("fio"), "{error}");
         assert_eq!(error.status(), 2);
     }

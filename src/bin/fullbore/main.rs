@@ -5,14 +5,20 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod args;
+#[cfg(test)]
+mod args_tests;
 mod arm;
 mod bench;
 mod compare;
 mod content;
+mod counted;
 mod direct;
 mod failure;
 mod fio;
+mod member;
 mod place;
+#[cfg(test)]
+mod place_tests;
 mod progress;
 mod report;
 mod rig;

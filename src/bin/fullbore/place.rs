@@ -1,21 +1,23 @@
-//! The file that is measured: an existing one, or one that is made, filled, and removed at the end.
+//! What is measured: existing files or devices, or a file that is made, filled, and removed at the end.
 
 use std::env;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Seek, SeekFrom};
+use std::fs::{self, OpenOptions};
+use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use fullbore::{Drive, Engine};
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, PosixFadviseAdvice, fallocate, posix_fadvise};
 use nix::sys::{statfs, statvfs};
 
 use crate::args::{ALIGN, Plan};
 use crate::content;
-use crate::direct::{self, PageBuf};
+use crate::direct::{self, Op, PageBuf, Plain, serial_object};
 use crate::failure::Failure;
+use crate::member::Member;
 use crate::progress::Progress;
 use crate::stop::{self, MadeFile};
 use crate::units::human;
@@ -29,10 +31,12 @@ pub enum Truth {
     Pread,
 }
 
-/// A file to measure.
+/// A file or device to measure, or several as a stripe.
 #[derive(Debug)]
 pub struct Place {
-    pub path: PathBuf,
+    pub members: Vec<Member>,
+    /// Bytes of a chunk, of a stripe.
+    pub stripe: Option<u64>,
     /// Bytes that are used.
     pub size: u64,
     pub file_bytes: u64,
@@ -40,21 +44,29 @@ pub struct Place {
     pub kind: String,
     pub truth: Truth,
     /// Removes the file when the place is dropped.
-    made: Option<MadeFile>,
+    pub made: Option<MadeFile>,
 }
 
 /// Bytes of a write while a file is filled, and how far apart an existing file is looked at.
 const CHUNK: usize = 4 << 20;
 
 impl Place {
-    /// Finds or makes the file that the plan asks for.
-    pub fn of(plan: &Plan) -> Result<Self, Failure> {
-        let Some(path) = &plan.filename else { return Self::anywhere(plan) };
+    /// Finds or makes what the plan asks for. Members of a stripe must be there.
+    pub fn of(plan: &Plan, engine: &Engine) -> Result<Self, Failure> {
+        let path = match &plan.files[..] {
+            [] => return Self::anywhere(plan),
+            [path] => path,
+            paths => return Self::existing(plan, engine, paths),
+        };
         match fs::metadata(path) {
             Ok(meta) if meta.is_dir() => Self::made_in(plan, path).map_err(|cause| {
                 Failure::Setup(format!("{cause}: name a folder on another file system with --filename"))
             }),
-            Ok(meta) => Self::existing(plan, path, &meta),
+            Ok(_) => Self::existing(plan, engine, &plan.files),
+            // A name mistyped: nobody wants a file among the devices, in memory.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && is_device_name(path) => {
+                Err(Failure::Setup(format!("{}: there is no such device: check --filename", path.display())))
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 Self::made(plan, path.clone()).map_err(|cause| {
                     Failure::Setup(format!("{cause}: name another file or folder with --filename"))
@@ -68,17 +80,39 @@ impl Place {
         self.made.is_some()
     }
 
+    /// What it is called: the names with colons between.
+    pub fn name(&self) -> String {
+        let names: Vec<_> = self.members.iter().map(|member| member.path.to_string_lossy()).collect();
+        names.join(":")
+    }
+
+    /// What plain reads go to, by the same names as in [`name`](Self::name).
+    pub fn plain_name(&self) -> String {
+        let names: Vec<_> = self.members.iter().map(|member| member.plain.to_string_lossy()).collect();
+        names.join(":")
+    }
+
+    /// The same bytes without the engine: O_DIRECT on the files, or on the block devices of NVMe namespaces.
+    pub fn plain(&self, write: bool) -> Result<Plain, Failure> {
+        plain(&self.members, self.stripe, write)
+    }
+
+    /// The drives that are reached by passthrough.
+    pub fn drives(&self) -> impl Iterator<Item = Drive> {
+        self.members.iter().filter_map(Member::drive)
+    }
+
     /// Fills a file that was just made with content, preallocated so that no write finds a hole. Does
     /// nothing to a file that was there before.
     pub fn lay_out(&self) -> Result<(), Failure> {
-        let (Some(_), Truth::Content(seed)) = (&self.made, self.truth) else { return Ok(()) };
+        let (Some(made), Truth::Content(seed)) = (&self.made, self.truth) else { return Ok(()) };
         let say = |what: &str, error: &dyn std::fmt::Display| {
             Failure::Setup(format!(
                 "{what} {} failed: {error}: free space or lower --size",
-                self.path.display()
+                made.path().display()
             ))
         };
-        let file = direct::open(&self.path, true).map_err(|error| say("opening", &error))?;
+        let file = direct::open(made.path(), true).map_err(|error| say("opening", &error))?;
         match fallocate(&file, FallocateFlags::empty(), 0, self.size as i64) {
             Ok(()) | Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => {}
             Err(error) => return Err(say("preallocating", &error)),
@@ -141,23 +175,27 @@ impl Place {
         let made = MadeFile::new(path.clone());
         direct::open(&path, true).and_then(|file| direct::probe(&file)).map_err(say)?;
         let truth = Truth::Content(new_seed());
-        Ok(Self { kind: kind(&path), path, size, file_bytes: size, truth, made: Some(made) })
+        let (kind, members) = (kind(&path), vec![Member::file(path)]);
+        Ok(Self { members, stripe: None, kind, size, file_bytes: size, truth, made: Some(made) })
     }
 
-    fn existing(plan: &Plan, path: &Path, meta: &fs::Metadata) -> Result<Self, Failure> {
-        let refuse = |text: String| Err(Failure::Setup(format!("{}: {text}", path.display())));
-        let device = meta.file_type().is_block_device();
-        if !meta.is_file() && !device {
-            return refuse("neither a file nor a block device: name one of these with --filename".into());
+    fn existing(plan: &Plan, engine: &Engine, paths: &[PathBuf]) -> Result<Self, Failure> {
+        let mut looks = Vec::new();
+        for path in paths {
+            looks.push((path, look(path)?));
         }
+        let name = paths.iter().map(|path| path.to_string_lossy()).collect::<Vec<_>>().join(":");
+        let refuse = |text: String| Err(Failure::Setup(format!("{name}: {text}")));
+        // Before anything is opened for it.
         if plan.rw.writes() && !plan.destructive {
             return refuse(format!("--rw={} would overwrite it: add --allow-destructive", plan.rw.name()));
         }
-        let mut file = match direct::open(path, plan.rw.writes()) {
-            Ok(file) => file,
-            Err(error) => return refuse(format!("{}: name another file with --filename", why(&error))),
-        };
-        let file_bytes = file.seek(SeekFrom::End(0)).map_err(Failure::setup)?;
+        let mut members = Vec::new();
+        for (path, meta) in &looks {
+            members.push(Member::existing(plan, engine, path, meta)?);
+        }
+        let plain = plain(&members, plan.stripe, plan.rw.writes())?;
+        let file_bytes = plain.size().map_err(Failure::setup)?;
         let mut size = plan.size.unwrap_or(file_bytes);
         if size > file_bytes {
             return refuse(format!("it holds {}: lower --size", human(file_bytes)));
@@ -174,11 +212,36 @@ impl Place {
         }
         let truth = match plan.rw.writes() {
             true => Truth::Content(new_seed()),
-            false => seed_of(&file, size).map_or(Truth::Pread, Truth::Content),
+            false => seed_of(&plain, size).map_or(Truth::Pread, Truth::Content),
         };
-        let kind = if device { "block device".into() } else { kind(path) };
-        Ok(Self { path: path.to_owned(), size, file_bytes, kind, truth, made: None })
+        let kind = kind_of(&members[0], &looks[0].1);
+        Ok(Self { members, stripe: plan.stripe, size, file_bytes, kind, truth, made: None })
     }
+}
+
+fn is_device_name(path: &Path) -> bool {
+    path.starts_with("/dev") && !path.starts_with("/dev/shm")
+}
+
+/// What is there under that name, if it can be measured.
+fn look(path: &Path) -> Result<fs::Metadata, Failure> {
+    let refuse = |text: String| Err(Failure::Setup(format!("{}: {text}", path.display())));
+    let meta = match fs::metadata(path) {
+        Ok(meta) => meta,
+        Err(error) => return refuse(format!("{error}: check --filename")),
+    };
+    let kind = meta.file_type();
+    if !meta.is_file() && !kind.is_block_device() && !kind.is_char_device() {
+        return refuse("neither a file nor a device: name one of these with --filename".into());
+    }
+    Ok(meta)
+}
+
+fn plain(members: &[Member], stripe: Option<u64>, write: bool) -> Result<Plain, Failure> {
+    let paths: Vec<&Path> = members.iter().map(|member| &*member.plain).collect();
+    Plain::open(&paths, stripe, write).map_err(|(path, error)| {
+        Failure::Setup(format!("{}: {}: name another file with --filename", path.display(), why(&error)))
+    })
 }
 
 /// Where a file may be made without asking. A build folder is known by the tag that cargo leaves in it.
@@ -206,6 +269,16 @@ fn why(error: &io::Error) -> String {
     }
 }
 
+/// What the first member is; the library sees to it that the others are alike.
+fn kind_of(member: &Member, meta: &fs::Metadata) -> String {
+    let kind = meta.file_type();
+    match () {
+        () if kind.is_char_device() => "NVMe namespace".into(),
+        () if kind.is_block_device() => "block device".into(),
+        () => self::kind(&member.path),
+    }
+}
+
 fn kind(path: &Path) -> String {
     let Ok(stat) = statfs::statfs(path) else { return "unknown".into() };
     let known = [
@@ -228,14 +301,14 @@ fn new_seed() -> u64 {
 }
 
 /// The seed of a file that holds our content, by a look at its first page and many others.
-fn seed_of(file: &File, size: u64) -> Option<u64> {
+fn seed_of(plain: &Plain, size: u64) -> Option<u64> {
     const LOOKS: u64 = 256;
     let pages = size / ALIGN;
     let mut page = PageBuf::new(ALIGN as usize);
     let mut seed = None;
     for look in 0..LOOKS.min(pages) {
         let offset = (pages - 1) * look / (LOOKS.min(pages) - 1).max(1) * ALIGN;
-        file.read_exact_at(&mut page, offset).ok()?;
+        serial_object(plain, Op::Read, ALIGN as usize, &mut page, offset, ALIGN as usize).ok()?;
         let found = match page.first_chunk().and_then(content::claim) {
             Some((there, found)) if there == offset => found,
             _ => return None,
@@ -245,102 +318,4 @@ fn seed_of(file: &File, size: u64) -> Option<u64> {
         }
     }
     seed
-}
-
-#[cfg(test)]
-pub mod tests {
-    use super::*;
-    use crate::args::{Limit, Rw};
-
-    /// A place that nothing is done to.
-    pub fn nowhere() -> (Plan, Place) {
-        let (path, kind) = (PathBuf::from("/nowhere"), "none".into());
-        let place =
-            Place { path: path.clone(), size: 8192, file_bytes: 8192, kind, truth: Truth::Pread, made: None };
-        (plan(path, 8192), place)
-    }
-
-    fn plan(filename: PathBuf, size: u64) -> Plan {
-        Plan {
-            filename: Some(filename),
-            bs: 4096,
-            depths: vec![1],
-            jobs: 1,
-            lanes: None,
-            cmd_size: 4096,
-            lane_depth: 1,
-            size: Some(size),
-            limit: Limit { time_based: false, runtime: None },
-            rw: Rw::Read,
-            verify: true,
-            destructive: false,
-            json: false,
-            output: None,
-            compare: false,
-        }
-    }
-
-    /// A folder of a test's own; `None`, and a line that says so, where the temp folder takes no direct I/O.
-    fn folder(name: &str) -> Option<PathBuf> {
-        let folder = env::temp_dir().join(format!("fullbore-place-{name}-{}", process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        let probe = plan(folder.clone(), 8192);
-        match Place::of(&probe) {
-            Ok(_) => Some(folder),
-            Err(cause) => {
-                println!("skipped: {cause}");
-                None
-            }
-        }
-    }
-
-    #[test]
-    fn a_made_file_is_filled_recognised_and_removed() {
-        let Some(folder) = folder("made") else { return };
-        let path = folder.join("file");
-        let wanted = plan(path.clone(), (5 << 20) + 4096);
-        let place = Place::of(&wanted).unwrap();
-        place.lay_out().unwrap();
-        let again = Place::of(&wanted).unwrap();
-        assert!(place.was_made() && !again.was_made());
-        assert_eq!((place.truth, place.size), (again.truth, again.size));
-        let bytes = fs::read(&path).unwrap();
-        let Truth::Content(seed) = place.truth else { panic!("no content") };
-        assert_eq!((bytes.len() as u64, content::check(&bytes, 0, seed).bytes), (place.size, 0));
-        drop(again);
-        assert!(path.exists());
-        drop(place);
-        assert!(!path.exists());
-        fs::remove_dir_all(folder).unwrap();
-    }
-
-    #[test]
-    fn foreign_files_are_pread_and_never_overwritten_unasked() {
-        let Some(folder) = folder("foreign") else { return };
-        let path = folder.join("file");
-        fs::write(&path, vec![7; 10_001]).unwrap();
-        let mut wanted = plan(path.clone(), 10_001);
-        let place = Place::of(&wanted).unwrap();
-        assert_eq!((place.truth, place.size), (Truth::Pread, 10_001));
-        wanted.rw = Rw::Write;
-        let refused = Place::of(&wanted).unwrap_err().to_string();
-        assert!(refused.contains("--allow-destructive"), "{refused}");
-        wanted.destructive = true;
-        assert_eq!(Place::of(&wanted).unwrap().size, 8192);
-        assert_eq!(fs::read(&path).unwrap(), vec![7; 10_001]);
-        fs::remove_dir_all(folder).unwrap();
-    }
-
-    #[test]
-    fn what_cannot_be_is_one_line_with_a_remedy() {
-        let Some(folder) = folder("refused") else { return };
-        fs::write(folder.join("small"), "x").unwrap();
-        for (name, size) in [("small", 8192), ("none/file", 8192), ("huge", 1 << 60), ("odd", 10_001)] {
-            let refused = Place::of(&plan(folder.join(name), size)).unwrap_err().to_string();
-            assert!(refused.contains("--") && !refused.contains('\n'), "{refused}");
-            assert!(name == "small" || !folder.join(name).exists());
-        }
-        assert!(Place::of(&plan("/dev/null".into(), 8192)).is_err());
-        fs::remove_dir_all(folder).unwrap();
-    }
 }

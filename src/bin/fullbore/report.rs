@@ -4,14 +4,16 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use fullbore::LaneStats;
 use serde_json::{Value, json};
 
 use crate::args::Plan;
 use crate::arm::Outcome;
 use crate::compare::Compared;
+use crate::counted;
 use crate::failure::Failure;
 use crate::place::{Place, Truth};
-use crate::units::{count, human, nanos};
+use crate::units::{count, human, nanos, short};
 use crate::verify::Verified;
 
 /// One row of the table.
@@ -28,7 +30,8 @@ pub struct Row {
 /// What is said of the run as a whole.
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
-    pub lanes: usize,
+    /// Those that serve the target.
+    pub lanes: Vec<LaneStats>,
     pub pool_objects: usize,
     pub pool_bytes: u64,
     pub note: Option<String>,
@@ -89,27 +92,34 @@ impl<'a> Report<'a> {
     fn head(&self) -> Vec<String> {
         let (plan, place, facts) = (self.plan, self.place, &self.facts);
         let jobs = if plan.jobs > 1 { format!(", {} jobs", plan.jobs) } else { String::new() };
+        let striped = place.stripe.map_or_else(String::new, |chunk| format!("stripe of {}, ", short(chunk)));
         let mut lines = vec![
             format!("fullbore {} on Linux {}", env!("CARGO_PKG_VERSION"), kernel()),
             format!(
-                "file: {} ({}, {} of {})",
-                place.path.display(),
+                "file: {} ({striped}{}, {} of {})",
+                place.name(),
                 place.kind,
                 human(place.size),
                 human(place.file_bytes)
             ),
             format!(
-                "{}: objects of {} in commands of {}; {} of depth {}{jobs}; every arm rotates through {} \
-                 objects ({})",
+                "{}: objects of {} in commands of {}; {}{jobs}; every arm rotates through {} objects ({})",
                 plan.rw.name(),
                 human(plan.bs),
                 human(plan.cmd_size.into()),
-                count(facts.lanes as u64, "lane"),
-                plan.lane_depth,
+                counted::describe(&facts.lanes),
                 facts.pool_objects,
                 human(facts.pool_bytes)
             ),
         ];
+        for drive in place.drives() {
+            let node = drive.node.map_or_else(String::new, |node| format!(", NUMA node {node}"));
+            lines.push(format!("drive: {}, serial {}{node}", drive.model, drive.serial));
+        }
+        if place.name() != place.plain_name() {
+            let plain = place.plain_name();
+            lines.push(format!("note: the serial arm goes through the block layer, {plain} with O_DIRECT"));
+        }
         if place.kind == "tmpfs" {
             lines
                 .push("note: tmpfs is memory: this measures copies, and kernel workers, not a device".into());
@@ -125,7 +135,24 @@ impl<'a> Report<'a> {
             "kernel": kernel(),
             "date": date(SystemTime::now()),
             "cpus": std::thread::available_parallelism().map_or(0, usize::from),
-            "file": place.path.to_string_lossy(),
+            "file": place.name(),
+            "serial_file": place.plain_name(),
+            "stripe": place.stripe,
+            "drives": place.drives().map(|drive| json!({
+                "model": drive.model,
+                "serial": drive.serial,
+                "namespace": drive.namespace,
+                "node": drive.node,
+                "block": drive.block_name,
+            })).collect::<Vec<_>>(),
+            "lanes": facts.lanes.iter().map(|lane| json!({
+                "drive": lane.drive,
+                "queue": lane.queue,
+                "depth": lane.depth,
+                "cpus": lane.cpus,
+            })).collect::<Vec<_>>(),
+            "polled": plan.polled,
+            "processes": plan.processes,
             "file_system": place.kind,
             "file_bytes": place.file_bytes,
             "size": place.size,
@@ -146,6 +173,24 @@ impl<'a> Report<'a> {
         json!({ "fullbore": all })
     }
 
+    /// How deep lanes go: less than was asked for where a drive's queues have fewer tags.
+    fn lane_depth(&self) -> u32 {
+        self.facts.lanes.iter().map(|lane| lane.depth).max().unwrap_or(self.plan.lane_depth)
+    }
+
+    /// Says if kernel workers did some of the work.
+    pub fn workers(&mut self) {
+        let Some(most) = self.rows.iter().map(|row| row.outcome.workers).max().filter(|&most| most > 0)
+        else {
+            return;
+        };
+        let who = if self.place.drives().next().is_some() { "the driver" } else { "the file system" };
+        self.say(&[format!(
+            "{who} hands commands to {} (tmpfs, ext4 writes into unallocated blocks, and full queues do)",
+            count(most as u64, "kernel worker")
+        )]);
+    }
+
     fn arm(&self, row: &Row) -> Value {
         let outcome = &row.outcome;
         let serial = row.arm == "serial";
@@ -154,17 +199,21 @@ impl<'a> Report<'a> {
             "iodepth": row.iodepth,
             "bs": self.plan.bs,
             "cmd_size": self.plan.cmd_size,
-            "lanes": if serial { 0 } else { self.facts.lanes },
-            "lane_depth": if serial { 1 } else { self.plan.lane_depth },
+            "lanes": if serial { 0 } else { self.facts.lanes.len() },
+            "lane_depth": if serial { 1 } else { self.lane_depth() },
             "bytes": outcome.bytes,
+            "started_unix": outcome.spent.started_unix(),
             "seconds": outcome.spent.wall.as_secs_f64(),
             "gbps": outcome.spent.gbps(outcome.bytes),
             "times_serial": row.times_serial,
             "max_commands_in_flight": outcome.max_commands,
+            "mean_commands_in_flight": outcome.mean_commands,
             "max_objects_in_flight": outcome.max_objects,
             "cpu_s_per_gib": outcome.spent.cpu_s_per_gib(outcome.bytes),
             "lat_ns": {"p50": outcome.latency.p50, "p99": outcome.latency.p99, "max": outcome.latency.max},
             "path": outcome.path,
+            "paths": outcome.paths,
+            "kernel_workers": outcome.workers,
             "verified_bytes": row.verified.as_ref().map_or(0, |found| found.bytes),
             "first_mismatch": row.verified.as_ref().and_then(|found| found.first.as_deref()),
             "mismatches": row.verified.as_ref().map_or(0, |found| found.mismatches),
@@ -224,10 +273,21 @@ mod tests {
     use std::time::Duration;
 
     fn row() -> Row {
-        let spent = Spent { wall: Duration::from_secs(1), cpu: Duration::from_millis(500) };
+        let spent =
+            Spent { wall: Duration::from_secs(1), cpu: Duration::from_millis(500), ..Spent::default() };
         let latency = LatencySummary { p50: 1_500_000, p99: 2_500_000, max: 3_000_000 };
         let path = "uring fixed".into();
-        let outcome = Outcome { bytes: 5 << 30, spent, latency, max_commands: 64, max_objects: 8, path };
+        let outcome = Outcome {
+            bytes: 5 << 30,
+            spent,
+            latency,
+            max_commands: 64,
+            mean_commands: 60.5,
+            max_objects: 8,
+            path,
+            paths: [("uring fixed", 5 << 30)].into(),
+            workers: 2,
+        };
         let verified = Some(Verified { bytes: 1 << 30, mismatches: 3, first: Some("x".into()) });
         Row { arm: "engine", iodepth: 8, outcome, times_serial: 4.5, verified }
     }
@@ -256,9 +316,13 @@ mod tests {
 
     #[test]
     fn json_has_what_the_table_has() {
-        let (plan, place) = crate::place::tests::nowhere();
-        let mut report =
-            Report::new(&plan, &place, Facts { lanes: 2, ..Facts::default() }, Box::new(io::sink()));
+        let (plan, place) = crate::place_tests::nowhere();
+        let mut report = Report::new(
+            &plan,
+            &place,
+            Facts { lanes: vec![LaneStats { depth: 30, ..LaneStats::default() }; 2], ..Facts::default() },
+            Box::new(io::sink()),
+        );
         report.add(row());
         let all = report.json(Some(&Failure::data("bad")))["fullbore"].take();
         let arm = &all["arms"][0];
@@ -269,6 +333,12 @@ mod tests {
         for key in ["max_commands_in_flight", "max_objects_in_flight", "cpu_s_per_gib", "verified_bytes"] {
             assert!(arm[key].is_number(), "{key}");
         }
+        assert_eq!((arm["lanes"].as_u64(), arm["lane_depth"].as_u64()), (Some(2), Some(30)));
+        assert_eq!(
+            (arm["paths"]["uring fixed"].as_u64(), arm["kernel_workers"].as_u64()),
+            (Some(5 << 30), Some(2))
+        );
+        assert_eq!(all["lanes"][1]["depth"].as_u64(), Some(30));
         assert_eq!(arm["lat_ns"], json!({"p50": 1_500_000, "p99": 2_500_000, "max": 3_000_000}));
         assert_eq!((arm["mismatches"].as_u64(), all["error"].as_str()), (Some(3), Some("bad")));
         for key in ["version", "kernel", "date", "file", "size"] {

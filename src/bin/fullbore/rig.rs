@@ -4,9 +4,10 @@
 use std::fs;
 use std::time::Duration;
 
-use fullbore::{Engine, HostLease, OpenOptions, Region, Target};
+use fullbore::{Engine, HostLease, LaneStats, Region, Target};
 
 use crate::args::{ALIGN, Plan};
+use crate::counted;
 use crate::failure::Failure;
 use crate::place::Place;
 use crate::units::human;
@@ -30,21 +31,32 @@ pub struct Rig {
 pub fn engine(plan: &Plan) -> Result<Engine, Failure> {
     let in_flight = plan.max_depth() * plan.jobs;
     let patience = Duration::from_secs(30 + (in_flight as u64 * plan.bs) / SLOWEST as u64);
-    let mut builder = Engine::builder()
+    let builder = Engine::builder()
         .command_size(plan.cmd_size)
         .lane_depth(plan.lane_depth)
         .max_transfers(in_flight.max(1024))
-        .deadline(Some(patience));
-    if let Some(lanes) = plan.lanes {
-        builder = builder.lanes(lanes);
-    }
+        .deadline(Some(patience))
+        .lanes(plan.lanes)
+        .processes(plan.processes);
     builder.build().map_err(Failure::setup)
 }
 
 impl Rig {
     pub fn new(engine: Engine, plan: &Plan, place: &Place) -> Result<Self, Failure> {
-        let options = if plan.rw.writes() { OpenOptions::write() } else { OpenOptions::read() };
-        let target = engine.open(&place.path, options).map_err(Failure::setup)?;
+        let targets = place.members.iter().map(|member| member.target(plan, &engine));
+        let mut targets = targets.collect::<Result<Vec<_>, _>>()?;
+        let target = match (place.stripe, targets.pop()) {
+            (None, Some(target)) => target,
+            (Some(chunk), Some(last)) => {
+                targets.push(last);
+                engine.stripe(&targets, chunk).map_err(Failure::setup)?
+            }
+            (_, None) => return Err(Failure::setup("nothing to measure")),
+        };
+        if target.size() < place.size {
+            let (plain, size) = (place.plain_name(), human(target.size()));
+            return Err(Failure::Setup(format!("{}: it holds {size}, less than {plain}", place.name())));
+        }
         let slots = plan.max_depth() * plan.jobs + SPARE;
         let stride = plan.bs.next_multiple_of(ALIGN) as usize;
         // One slot more, for the odd end of the file and the guard behind it.
@@ -91,21 +103,15 @@ impl Rig {
         self.region.registration_note()
     }
 
-    /// How often each lane entered the kernel with so many commands in flight.
-    pub fn occupancy(&self) -> Vec<Vec<u64>> {
-        self.engine.stats().lanes.into_iter().map(|lane| lane.occupancy).collect()
+    /// What the lanes that serve the target have counted so far.
+    pub fn lanes(&self) -> Vec<LaneStats> {
+        counted::of_target(self.engine.stats().lanes)
     }
-}
 
-/// The most commands that were in flight between two looks: the deepest enter of each lane, summed over
-/// lanes, which may not all have been that deep at once.
-pub fn most_commands(before: &[Vec<u64>], after: &[Vec<u64>]) -> u64 {
-    let deepest = |(lane, after): (usize, &Vec<u64>)| {
-        let before =
-            |depth: usize| before.get(lane).and_then(|counts| counts.get(depth)).copied().unwrap_or(0);
-        (0..after.len()).rev().find(|&depth| after[depth] > before(depth)).unwrap_or(0) as u64
-    };
-    after.iter().enumerate().map(deepest).sum()
+    /// Threads of the kernel that work for those lanes at this moment.
+    pub fn kernel_workers(&self) -> usize {
+        self.lanes().iter().map(|lane| lane.kernel_workers).sum()
+    }
 }
 
 /// Memory that can be had without pushing others out, in bytes.
@@ -119,15 +125,6 @@ fn available() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_deepest_enter_of_each_lane_counts() {
-        let before = [vec![5, 1, 0, 9], vec![0; 4]];
-        let after = [vec![6, 2, 3, 9], vec![1, 0, 0, 4]];
-        assert_eq!(most_commands(&before, &after), 2 + 3);
-        assert_eq!(most_commands(&after, &after), 0);
-        assert_eq!(most_commands(&[], &[vec![0, 7]]), 1);
-    }
 
     #[test]
     fn memory_at_hand_is_known() {

@@ -2,7 +2,6 @@
 //! whole file, its odd end included, and each byte is held against what belongs there.
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::time::Duration;
 
 use fullbore::{Client, Completion, HostLease, Mem};
@@ -10,7 +9,7 @@ use fullbore::{Client, Completion, HostLease, Mem};
 use crate::args::{ALIGN, Plan};
 use crate::arm::transfer;
 use crate::content::{self, Wrong};
-use crate::direct::{self, Op, PageBuf, serial_object};
+use crate::direct::{Op, PageBuf, Plain, serial_object};
 use crate::failure::Failure;
 use crate::place::{Place, Truth};
 use crate::progress::Progress;
@@ -48,21 +47,21 @@ struct Checker {
     poison: u8,
     found: Verified,
     /// For a foreign file: another way to read it, and where to.
-    file: File,
+    plain: Plain,
     other: PageBuf,
 }
 
 impl Checker {
     /// `pass` varies the poison: a file that happens to hold one pattern is caught by the next.
     fn new(plan: &Plan, place: &Place, pass: usize) -> Result<Self, Failure> {
-        let file = direct::open(&place.path, false).map_err(Failure::setup)?;
+        let plain = place.plain(false)?;
         let poison = 0xa5u8.rotate_left(pass as u32 % 8) ^ (pass as u8 / 8);
         let other = if place.truth == Truth::Pread { plan.bs.next_multiple_of(ALIGN) } else { 0 };
         Ok(Self {
             truth: place.truth,
             poison,
             found: Verified::default(),
-            file,
+            plain,
             other: PageBuf::new(other as usize),
         })
     }
@@ -80,7 +79,7 @@ impl Checker {
         let (wrong, seed) = match self.truth {
             Truth::Content(seed) => (content::check(bytes, offset, seed), seed),
             Truth::Pread => {
-                serial_object(&self.file, Op::Read, 4 << 20, &mut self.other, offset, bytes.len())
+                serial_object(&self.plain, Op::Read, 4 << 20, &mut self.other, offset, bytes.len())
                     .map_err(|error| Failure::Data(format!("pread at offset {offset}: {error}")))?;
                 (content::compare(bytes, &self.other[..bytes.len()], offset), 0)
             }
@@ -111,7 +110,7 @@ impl Checker {
 /// The pass with the serial loop.
 pub fn serial(rig: &Rig, plan: &Plan, place: &Place) -> Result<Verified, Failure> {
     let mut checker = Checker::new(plan, place, 0)?;
-    let file = direct::open(&place.path, plan.rw.writes()).map_err(Failure::setup)?;
+    let plain = place.plain(plan.rw.writes())?;
     let mut pool = rig.leases(rig.slots())?;
     let pieces = pieces(place.size, plan.bs);
     let progress = Progress::new("checking serial", Some(total(&pieces) * rounds(plan).len() as u64));
@@ -121,7 +120,7 @@ pub fn serial(rig: &Rig, plan: &Plan, place: &Place) -> Result<Verified, Failure
             let slots = pool.len();
             let buf = &mut pool[index % slots];
             checker.prepare(op, &mut buf[..len], offset);
-            serial_object(&file, op, plan.cmd_size as usize, buf, offset, len)
+            serial_object(&plain, op, plan.cmd_size as usize, buf, offset, len)
                 .map_err(|error| Failure::Data(format!("serial, {len} bytes at offset {offset}: {error}")))?;
             if op == Op::Read {
                 checker.finish(&buf[..len], offset)?;

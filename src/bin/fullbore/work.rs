@@ -1,7 +1,7 @@
 //! What an arm has to do and how it is measured: the order of objects, the shared feed, clocks and times.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use hdrhistogram::Histogram;
 use nix::sys::resource::{UsageWho, getrusage};
@@ -144,29 +144,36 @@ pub struct LatencySummary {
 
 /// Wall clock and CPU clock of an arm.
 pub struct Clocks {
+    started: SystemTime,
     wall: Instant,
     cpu: Duration,
 }
 
 impl Clocks {
     pub fn start() -> Result<Self, Failure> {
-        Ok(Self { cpu: cpu()?, wall: Instant::now() })
+        Ok(Self { started: SystemTime::now(), cpu: cpu()?, wall: Instant::now() })
     }
 
     pub fn stop(&self) -> Result<Spent, Failure> {
         let wall = self.wall.elapsed();
-        Ok(Spent { wall, cpu: cpu()?.saturating_sub(self.cpu) })
+        Ok(Spent { started: Some(self.started), wall, cpu: cpu()?.saturating_sub(self.cpu) })
     }
 }
 
 /// What an arm took.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Spent {
+    pub started: Option<SystemTime>,
     pub wall: Duration,
     pub cpu: Duration,
 }
 
 impl Spent {
+    /// When it began, in seconds since 1970: to see how far arms of several processes overlap.
+    pub fn started_unix(&self) -> Option<f64> {
+        Some(self.started?.duration_since(UNIX_EPOCH).ok()?.as_secs_f64())
+    }
+
     /// 10^9 bytes a second.
     pub fn gbps(&self, bytes: u64) -> f64 {
         bytes as f64 / self.wall.as_secs_f64().max(1e-9) / 1e9
@@ -234,7 +241,7 @@ mod tests {
 
     #[test]
     fn rates_are_what_the_columns_say() {
-        let spent = Spent { wall: Duration::from_secs(2), cpu: Duration::from_secs(3) };
+        let spent = Spent { wall: Duration::from_secs(2), cpu: Duration::from_secs(3), ..Spent::default() };
         assert!((spent.gbps(4_000_000_000) - 2.0).abs() < 1e-9);
         assert!((spent.cpu_s_per_gib(3 << 30) - 1.0).abs() < 1e-9);
     }

@@ -1,0 +1,144 @@
+//! The command line: what is understood, and what is refused.
+
+use clap::Parser;
+use fullbore::Lanes;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::args::{BenchArgs, Limit, Plan};
+use crate::failure::Failure;
+
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    bench: BenchArgs,
+}
+
+fn plan(line: &str) -> Result<Plan, Failure> {
+    let words = std::iter::once("bench").chain(line.split_whitespace());
+    match Line::try_parse_from(words) {
+        Ok(line) => line.bench.plan(),
+        Err(error) => Err(Failure::Setup(error.to_string())),
+    }
+}
+
+#[test]
+fn the_defaults_are_those_of_the_readme() {
+    let plan = plan("").unwrap();
+    assert_eq!((plan.bs, plan.cmd_size, plan.lane_depth, plan.jobs), (20 << 20, 128 << 10, 32, 1));
+    assert_eq!(plan.depths, [1, 2, 4, 8, 16, 32]);
+    assert_eq!(plan.new_file_size(), 1 << 30);
+    assert!(plan.verify && !plan.destructive && !plan.json && !plan.compare);
+    assert_eq!(plan.limit, Limit { time_based: false, runtime: None });
+}
+
+#[test]
+fn fios_style_is_understood() {
+    let line = "--filename=/x --bs=8m --iodepth=4 --numjobs=2 --lanes=3 --cmd_size=64k \
+                --lane_depth=8 --size=2g --runtime=10 --time_based --rw=randwrite --verify=0 \
+                --allow-destructive --output-format=json";
+    let plan = plan(line).unwrap();
+    assert_eq!((plan.bs, plan.cmd_size, plan.size), (8 << 20, 64 << 10, Some(2 << 30)));
+    assert_eq!((plan.depths, plan.jobs, plan.lanes), (vec![4], 2, Lanes::Count(3)));
+    assert_eq!(plan.limit, Limit { time_based: true, runtime: Some(Duration::from_secs(10)) });
+    assert!(plan.rw.writes() && plan.rw.random() && !plan.verify && plan.destructive && plan.json);
+}
+
+#[test]
+fn switches_take_values_as_fios_do() {
+    assert!(plan("--verify").unwrap().verify);
+    assert!(plan("--verify=1").unwrap().verify);
+    assert!(!plan("--time_based=0").unwrap().limit.time_based);
+    assert!(plan("--verify=maybe").is_err());
+}
+
+#[test]
+fn bad_combinations_are_one_line_with_a_remedy() {
+    for line in [
+        "--iodepth=0",
+        "--iodepth=5000",
+        "--numjobs=0",
+        "--lanes=0",
+        "--lanes=65",
+        "--processes=0",
+        "--processes=1025",
+        "--iodepth=4096 --numjobs=17",
+        "--cmd_size=32m",
+        "--filename=/a:/b",
+        "--filename=/a: --stripe=1m",
+        "--filename=/a --stripe=1m",
+        "--stripe=1m",
+        "--filename=/a:/b --stripe=1000",
+        "--filename=/a:/b --stripe=2g",
+        "--filename=/a:/b --stripe=0",
+        "--filename=/a:/b --stripe=1m --compare=fio",
+        "--force",
+        "--polled",
+        "--lane_depth=0",
+        "--bs=0",
+        "--bs=1000",
+        "--cmd_size=1000",
+        "--cmd_size=1g",
+        "--bs=2t",
+        "--size=1m",
+        "--time_based",
+        "--runtime=0",
+        "--compare=fio --rw=write",
+        "--compare=fio --rw=randread",
+        "--compare=fio --runtime=5",
+        "--allow-destructive",
+    ] {
+        let Err(Failure::Setup(text)) = plan(line) else { panic!("{line} was taken") };
+        assert!(!text.contains('\n') && text.contains(": "), "{line}: {text}");
+    }
+}
+
+#[test]
+fn unknown_words_are_refused() {
+    assert!(plan("--rw=trim").is_err() && plan("--compare=dd").is_err() && plan("--bogus=1").is_err());
+}
+
+#[test]
+fn colons_part_files_as_in_fio() {
+    let files = |text: &str| plan(&format!("--filename={text} --stripe=1m")).unwrap().files;
+    assert_eq!(files("/dev/ng0n1:/dev/ng1n1"), [PathBuf::from("/dev/ng0n1"), "/dev/ng1n1".into()]);
+    assert_eq!(files(r"/a\:b:/c\\:d\e"), [PathBuf::from("/a:b"), r"/c\".into(), r"d\e".into()]);
+    let one = plan(r"--filename=/a\:b").unwrap();
+    assert_eq!((one.files, one.stripe), (vec![PathBuf::from("/a:b")], None));
+    assert!(plan("").unwrap().files.is_empty());
+}
+
+#[test]
+fn lanes_are_a_number_or_a_rule() {
+    let lanes = |text: &str| plan(text).map(|plan| plan.lanes);
+    assert_eq!(lanes(""), Ok(Lanes::Auto));
+    assert_eq!(lanes("--lanes=auto"), Ok(Lanes::Auto));
+    assert_eq!(lanes("--lanes=queue"), Ok(Lanes::PerQueue));
+    assert_eq!(lanes("--lanes=numa"), Ok(Lanes::PerNuma));
+    assert_eq!(lanes("--lanes=64"), Ok(Lanes::Count(64)));
+    assert!(lanes("--lanes=many").is_err() && lanes("--lanes=-1").is_err());
+}
+
+#[test]
+fn limits_are_those_of_the_engine() {
+    use fullbore::Engine;
+    for (lanes, cmd_size) in [(1, 4096), (64, 16 << 20)] {
+        plan(&format!("--lanes={lanes} --cmd_size={cmd_size} --bs=32m")).unwrap();
+    }
+    // One more of each is refused here as there. (The null queue needs no ring.)
+    let null = || Engine::builder().null();
+    assert!(null().lanes(65).build().is_err() && plan("--lanes=65").is_err());
+    assert!(null().command_size((16 << 20) + 4096).build().is_err() && plan("--cmd_size=16388k").is_err());
+    assert!(null().processes(1025).build().is_err() && plan("--processes=1025").is_err());
+    assert!(null().max_transfers(65_537).build().is_err() && plan("--iodepth=4096 --numjobs=17").is_err());
+}
+
+#[test]
+fn a_drive_is_polled_by_either_name_and_shared() {
+    let defaults = plan("").unwrap();
+    assert_eq!((defaults.polled, defaults.processes, defaults.force), (false, 1, false));
+    let polled = |text: &str| plan(&format!("--filename=/dev/ng0n1 {text}")).unwrap().polled;
+    assert!(polled("--polled") && polled("--hipri") && polled("--hipri=1") && !polled("--polled=0"));
+    assert_eq!(plan("--processes=4").unwrap().processes, 4);
+    assert!(plan("--rw=write --allow-destructive --force").unwrap().force);
+}

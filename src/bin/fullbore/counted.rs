@@ -1,0 +1,112 @@
+//! What lanes counted between two looks at them.
+
+use std::collections::BTreeMap;
+
+use fullbore::{LaneStats, Path};
+
+/// What came between two looks.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Counted {
+    /// Most commands in flight: the deepest enter of each lane, added up. A bound, as the lanes may not all have
+    /// been that deep at once; of one lane it is exact.
+    pub most: u64,
+    /// Commands in flight after an enter that submitted some, the mean of each lane added up.
+    pub mean: f64,
+    /// Bytes by path.
+    pub paths: BTreeMap<&'static str, u64>,
+}
+
+/// `before` and `after` are of the same lanes, in order; those that came later are at the end.
+pub fn between(before: &[LaneStats], after: &[LaneStats]) -> Counted {
+    let mut counted = Counted::default();
+    for (number, lane) in after.iter().enumerate() {
+        let old = before.get(number);
+        let old_enters = |depth: usize| old.and_then(|old| old.occupancy.get(depth)).copied().unwrap_or(0);
+        let enters: Vec<u64> =
+            lane.occupancy.iter().enumerate().map(|(depth, &n)| n - old_enters(depth).min(n)).collect();
+        counted.most += enters.iter().rposition(|&n| n > 0).unwrap_or(0) as u64;
+        let all: u64 = enters.iter().sum();
+        let sum: u64 = enters.iter().enumerate().map(|(depth, n)| depth as u64 * n).sum();
+        counted.mean += if all > 0 { sum as f64 / all as f64 } else { 0.0 };
+        for &(path, bytes) in &lane.paths {
+            let more = bytes - old.map_or(0, |old| bytes_of(old, path)).min(bytes);
+            if more > 0 {
+                *counted.paths.entry(path.name()).or_default() += more;
+            }
+        }
+    }
+    counted
+}
+
+fn bytes_of(lane: &LaneStats, wanted: Path) -> u64 {
+    lane.paths.iter().find(|(path, _)| *path == wanted).map_or(0, |(_, bytes)| *bytes)
+}
+
+/// The lanes that serve what is measured: of drives, if there are such, or of files.
+pub fn of_target(lanes: Vec<LaneStats>) -> Vec<LaneStats> {
+    let drives = lanes.iter().any(|lane| lane.drive.is_some());
+    lanes.into_iter().filter(|lane| lane.drive.is_some() == drives).collect()
+}
+
+/// Where lanes are, a line for people: by drive, the hardware queues and how deep each goes.
+pub fn describe(lanes: &[LaneStats]) -> String {
+    let mut by_drive: BTreeMap<&str, Vec<&LaneStats>> = BTreeMap::new();
+    for lane in lanes {
+        by_drive.entry(lane.drive.as_deref().unwrap_or("")).or_default().push(lane);
+    }
+    let one = |(drive, lanes): (&str, Vec<&LaneStats>)| {
+        let mut text = crate::units::count(lanes.len() as u64, "lane");
+        if !drive.is_empty() {
+            text += &format!(" on {drive}");
+        }
+        let queues: Vec<String> = lanes.iter().filter_map(|lane| lane.queue).map(|q| q.to_string()).collect();
+        if !queues.is_empty() {
+            text += &format!(" queue {}", queues.join(" "));
+        }
+        let (least, most) = lanes
+            .iter()
+            .fold((u32::MAX, 0), |(least, most), lane| (least.min(lane.depth), most.max(lane.depth)));
+        let depth = if least == most { most.to_string() } else { format!("{least} to {most}") };
+        format!("{text} of depth {depth}")
+    };
+    by_drive.into_iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lane(occupancy: &[u64], paths: &[(Path, u64)]) -> LaneStats {
+        let (occupancy, paths) = (occupancy.to_vec(), paths.to_vec());
+        LaneStats { occupancy, paths, depth: 32, ..LaneStats::default() }
+    }
+
+    #[test]
+    fn the_deepest_enter_of_each_lane_counts_and_the_mean() {
+        let before = [lane(&[5, 1, 0, 9], &[]), lane(&[0; 4], &[])];
+        let after = [lane(&[6, 2, 3, 9], &[]), lane(&[1, 0, 0, 4], &[])];
+        let counted = between(&before, &after);
+        assert_eq!(counted.most, 2 + 3);
+        assert!((counted.mean - (7.0 / 5.0 + 12.0 / 5.0)).abs() < 1e-9);
+        assert_eq!(between(&after, &after), Counted::default());
+        assert_eq!(between(&[], &[lane(&[0, 7], &[])]).most, 1);
+    }
+
+    #[test]
+    fn bytes_of_a_path_are_those_since_the_look_before() {
+        let before = [lane(&[], &[(Path::Fixed, 100)])];
+        let after = [lane(&[], &[(Path::Fixed, 100), (Path::Scratch, 7)]), lane(&[], &[(Path::Scratch, 5)])];
+        assert_eq!(between(&before, &after).paths, BTreeMap::from([("uring scratch", 12)]));
+    }
+
+    #[test]
+    fn lanes_of_drives_are_those_that_are_used() {
+        let on = |drive: &str, queue| LaneStats { drive: Some(drive.into()), queue, ..lane(&[], &[]) };
+        let all = vec![lane(&[], &[]), on("nvme0", Some(0)), on("nvme0", Some(1)), on("nvme1", None)];
+        let files = of_target(vec![lane(&[], &[])]);
+        assert_eq!(describe(&files), "1 lane of depth 32");
+        let used = of_target(all);
+        assert_eq!(used.len(), 3);
+        assert_eq!(describe(&used), "2 lanes on nvme0 queue 0 1 of depth 32, 1 lane on nvme1 of depth 32");
+    }
+}

@@ -1,0 +1,75 @@
+//! What a name of `--filename` is: a file, a block device or an NVMe namespace, and how it is reached with the
+//! engine and without.
+
+use std::fs;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use fullbore::{Drive, Engine, Error, ErrorKind, OpenOptions, Target};
+
+use crate::args::Plan;
+use crate::failure::Failure;
+
+/// One file or device.
+#[derive(Debug)]
+pub struct Member {
+    /// What the engine opens.
+    pub path: PathBuf,
+    /// What plain reads and writes go to: the same, or the block device of an NVMe namespace.
+    pub plain: PathBuf,
+    /// Of an NVMe namespace, which has to be opened to know its block device.
+    target: Option<Target>,
+}
+
+/// How the engine opens what is measured. For writing only when the plan writes, which needs --allow-destructive
+/// for what was there before.
+fn options(plan: &Plan) -> OpenOptions {
+    let mut options = if plan.rw.writes() { OpenOptions::write() } else { OpenOptions::read() };
+    if plan.polled {
+        options = options.polled();
+    }
+    if plan.force {
+        options = options.force();
+    }
+    options
+}
+
+/// The library's words, and this program's name for the remedy.
+fn refusal(error: &Error) -> Failure {
+    let more = if error.kind() == ErrorKind::InUse { " (here: --force)" } else { "" };
+    Failure::Setup(format!("{error}{more}"))
+}
+
+impl Member {
+    pub fn file(path: PathBuf) -> Self {
+        Self { plain: path.clone(), path, target: None }
+    }
+
+    /// Looks at an existing file or device. A character device is opened: only the engine knows it.
+    pub fn existing(plan: &Plan, engine: &Engine, path: &Path, meta: &fs::Metadata) -> Result<Self, Failure> {
+        if !meta.file_type().is_char_device() {
+            return Ok(Self::file(path.to_owned()));
+        }
+        let target = engine.open(path, options(plan)).map_err(|error| refusal(&error))?;
+        let block = target.drive().and_then(|drive| drive.block_name).ok_or_else(|| {
+            Failure::Setup(format!(
+                "{}: no block device shows it, which the serial arm needs: is /sys mounted?",
+                path.display()
+            ))
+        })?;
+        Ok(Self { path: path.to_owned(), plain: Path::new("/dev").join(block), target: Some(target) })
+    }
+
+    /// The target, opened if it was not.
+    pub fn target(&self, plan: &Plan, engine: &Engine) -> Result<Target, Failure> {
+        match &self.target {
+            Some(target) => Ok(target.clone()),
+            None => engine.open(&self.path, options(plan)).map_err(|error| refusal(&error)),
+        }
+    }
+
+    /// The drive that is reached by passthrough.
+    pub fn drive(&self) -> Option<Drive> {
+        self.target.as_ref().and_then(Target::drive)
+    }
+}
