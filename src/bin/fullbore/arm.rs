@@ -40,7 +40,7 @@ pub struct Outcome {
 const LOOK: Duration = Duration::from_millis(100);
 /// When kernel workers are first looked for, and how often later.
 const FIRST_LOOK: Duration = Duration::from_millis(20);
-const SELDOM: Duration = Duration::from_millis(500);
+const SELDOM: Duration = Duration::from_secs(1);
 
 pub fn op(plan: &Plan) -> Op {
     if plan.rw.writes() { Op::Write } else { Op::Read }
@@ -164,7 +164,7 @@ fn most_workers(rig: &Rig, ended: &mpsc::Receiver<()>) -> usize {
     let (mut most, mut pause) = (0, FIRST_LOOK);
     while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(pause) {
         most = most.max(rig.kernel_workers());
-        pause = (2 * pause).min(SELDOM);
+        pause = (4 * pause).min(SELDOM);
     }
     most
 }

@@ -32,6 +32,8 @@ pub struct Row {
 pub struct Facts {
     /// Those that serve the target.
     pub lanes: Vec<LaneStats>,
+    /// The path to be expected, and why.
+    pub path: String,
     pub pool_objects: usize,
     pub pool_bytes: u64,
     pub note: Option<String>,
@@ -116,6 +118,7 @@ impl<'a> Report<'a> {
             let node = drive.node.map_or_else(String::new, |node| format!(", NUMA node {node}"));
             lines.push(format!("drive: {}, serial {}{node}", drive.model, drive.serial));
         }
+        lines.push(format!("path: {}", facts.path));
         if place.name() != place.plain_name() {
             let plain = place.plain_name();
             lines.push(format!("note: the serial arm goes through the block layer, {plain} with O_DIRECT"));
@@ -162,6 +165,7 @@ impl<'a> Report<'a> {
             "numjobs": plan.jobs,
             "pool_objects": facts.pool_objects,
             "pool_bytes": facts.pool_bytes,
+            "path": facts.path,
             "note": facts.note,
             "verify": plan.verify,
             "error": failure.map(Failure::to_string),

@@ -103,6 +103,12 @@ impl Rig {
         self.region.registration_note()
     }
 
+    /// The path that the library says it will take, and why; the arms report what was taken.
+    pub fn path(&self) -> String {
+        let report = self.engine.path(&self.target, &self.region);
+        format!("{} ({})", report.path, report.reason)
+    }
+
     /// What the lanes that serve the target have counted so far.
     pub fn lanes(&self) -> Vec<LaneStats> {
         counted::of_target(self.engine.stats().lanes)
