@@ -28,6 +28,7 @@ pub fn run(args: BenchArgs) -> Result<(), Failure> {
         lanes: rig.lanes(),
         pool_objects: rig.slots(),
         pool_bytes: rig.footprint(rig.slots()),
+        command: rig.command(&plan),
         path: rig.path(),
         note: rig.note().map(str::to_owned),
     };

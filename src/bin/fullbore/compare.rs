@@ -89,10 +89,10 @@ fn jobs(
     plan: &Plan,
     place: &Place,
     order: &Order,
-    lanes: usize,
+    rig: &Rig,
     footprint: u64,
 ) -> Result<Vec<FioJob>, Failure> {
-    let bs = u64::from(plan.cmd_size).min(plan.bs);
+    let bs = u64::from(rig.command(plan)).min(plan.bs);
     let (region, total) = (order.count() * plan.bs, order.objects_an_arm() * plan.bs);
     let (file, most) = (place.members[0].path.clone(), region / bs);
     let job = |engine, jobs, depth| FioJob { file: file.clone(), engine, bs, depth, jobs, region, total };
@@ -100,7 +100,7 @@ fn jobs(
         let passthrough = |(jobs, depth): (u64, u64)| job(FioEngine::Passthrough, jobs.min(most), depth);
         return Ok(PASSTHROUGH.into_iter().map(passthrough).collect());
     }
-    let jobs = (lanes as u64).min(most).max(1);
+    let jobs = (rig.lanes().len() as u64).min(most).max(1);
     let depth = footprint / bs / jobs;
     if depth > MOST_BUFFERS || depth == 0 {
         let (footprint, bs) = (short(footprint), short(bs));
@@ -118,7 +118,7 @@ pub fn run(fio: &Fio, rig: &Rig, plan: &Plan, place: &Place) -> Result<Compared,
     let iodepth = if plan.depths.contains(&DEPTH) { DEPTH } else { plan.max_depth() };
     let slots = iodepth * plan.jobs;
     let footprint = rig.footprint(slots);
-    let jobs = jobs(plan, place, &order, rig.lanes().len(), footprint)?;
+    let jobs = jobs(plan, place, &order, rig, footprint)?;
     let first = jobs[0].clone();
     let mut rivals: Vec<_> = jobs.into_iter().map(|job| Rival { job, pairs: Pairs::default() }).collect();
     for _ in 0..PAIRS {

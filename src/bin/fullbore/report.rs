@@ -32,6 +32,8 @@ pub struct Row {
 pub struct Facts {
     /// Those that serve the target.
     pub lanes: Vec<LaneStats>,
+    /// Bytes of the engine's commands, within the limits of the target.
+    pub command: u32,
     /// The path to be expected, and why.
     pub path: String,
     pub pool_objects: usize,
@@ -108,7 +110,7 @@ impl<'a> Report<'a> {
                 "{}: objects of {} in commands of {}; {}{jobs}; every arm rotates through {} objects ({})",
                 plan.rw.name(),
                 human(plan.bs),
-                human(plan.cmd_size.into()),
+                human(facts.command.into()),
                 counted::describe(&facts.lanes),
                 facts.pool_objects,
                 human(facts.pool_bytes)
@@ -202,7 +204,7 @@ impl<'a> Report<'a> {
             "arm": row.arm,
             "iodepth": row.iodepth,
             "bs": self.plan.bs,
-            "cmd_size": self.plan.cmd_size,
+            "cmd_size": if serial { self.plan.cmd_size } else { self.facts.command },
             "lanes": if serial { 0 } else { self.facts.lanes.len() },
             "lane_depth": if serial { 1 } else { self.lane_depth() },
             "bytes": outcome.bytes,

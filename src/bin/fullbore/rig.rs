@@ -103,6 +103,11 @@ impl Rig {
         self.region.registration_note()
     }
 
+    /// Bytes of a command: what was asked for, or less if the drive takes less whole.
+    pub fn command(&self, plan: &Plan) -> u32 {
+        plan.cmd_size.min(self.target.geometry().max_bytes)
+    }
+
     /// The path that the library says it will take, and why; the arms report what was taken.
     pub fn path(&self) -> String {
         let report = self.engine.path(&self.target, &self.region);
