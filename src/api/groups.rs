@@ -3,6 +3,7 @@
 use super::shared::{ANSWER, Shared};
 use crate::error::{Error, ErrorKind};
 use crate::lane::{Control, Inbox, LaneOptions, LaneSpec, LaneThread, QueueKind};
+use crate::queue::{copy, nothing};
 use crate::target::{Kind, TargetInner};
 use crate::topology::{Lanes, Place, QueueMap, default_lanes, lane_cpus, place_lanes};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -10,6 +11,10 @@ use std::time::{Duration, Instant};
 
 /// Most groups of an engine.
 const MOST: usize = 256;
+/// Lanes that copy from one memory device, unless told: a few CPUs saturate it.
+const COPIERS: usize = 4;
+/// Copies that such a lane takes on at once: about a unit, so that lanes end together.
+const COPIES: u32 = 8;
 
 /// Lanes that serve the same targets.
 pub struct Group {
@@ -91,8 +96,11 @@ impl Shared {
         }
         let settings = &self.settings;
         let (lanes, depth) = (settings.lanes, settings.lane_depth);
-        let places = place_lanes(&drive.1, &self.topology, &self.allowed, lanes, depth, settings.processes);
-        self.grow(Some(drive), places, target.polled)
+        let places = match target.kind {
+            Kind::Dax => self.places_near(drive.1.node),
+            _ => place_lanes(&drive.1, &self.topology, &self.allowed, lanes, depth, settings.processes),
+        };
+        self.grow(Some(drive), places, self.queue_for(target))
     }
 
     /// Makes the group of all files, which comes first.
@@ -108,7 +116,33 @@ impl Shared {
         let place = |cpus| Place { node: topology.node_of(&cpus), cpus, queue: None, depth };
         let places = lane_cpus(topology, allowed, count).into_iter().map(place).collect();
         let _growing = lock(&self.groups.growing);
-        self.grow(None, places, false).map(drop)
+        let queue = if self.settings.null {
+            QueueKind::Local { work: nothing }
+        } else {
+            QueueKind::Uring { source: self.table_ring.source(), polled: false }
+        };
+        self.grow(None, places, queue).map(drop)
+    }
+
+    fn queue_for(&self, target: &TargetInner) -> QueueKind {
+        match target.kind {
+            Kind::Dax => QueueKind::Local { work: copy },
+            _ => QueueKind::Uring { source: self.table_ring.source(), polled: target.polled },
+        }
+    }
+
+    /// Lanes that copy: on the CPUs nearest to the memory, as many as asked for, or enough of them to saturate it.
+    fn places_near(&self, node: Option<u32>) -> Vec<Place> {
+        let cpus =
+            node.map_or_else(|| self.allowed.clone(), |node| self.topology.nearest_cpus(node, &self.allowed));
+        let count = match self.settings.lanes {
+            Lanes::Count(count) => count,
+            Lanes::PerNuma => 1,
+            _ => cpus.len().clamp(1, COPIERS),
+        };
+        let depth = self.settings.lane_depth.min(COPIES);
+        let place = Place { node: self.topology.node_of(&cpus), cpus, queue: None, depth };
+        vec![place; count]
     }
 
     /// Starts lanes, tells them of the regions there are, and makes them known.
@@ -116,7 +150,7 @@ impl Shared {
         &self,
         drive: Option<(String, QueueMap)>,
         places: Vec<Place>,
-        polled: bool,
+        queue: QueueKind,
     ) -> Result<usize, Error> {
         let number = self.groups.iter().count();
         let Some(group) = self.groups.groups.get(number) else {
@@ -126,7 +160,7 @@ impl Shared {
         // Regions neither come nor go meanwhile: the new lanes miss none.
         let _still = self.gate.write().unwrap_or_else(PoisonError::into_inner);
         let mut threads = Vec::with_capacity(places.len());
-        let made = self.start_lanes(&places, polled, &mut threads).and_then(|()| self.introduce(&threads));
+        let made = self.start_lanes(&places, queue, &mut threads).and_then(|()| self.introduce(&threads));
         if let Err(error) = made {
             stop_lanes(&mut threads, self.settings.grace);
             return Err(error);
@@ -145,14 +179,9 @@ impl Shared {
     fn start_lanes(
         &self,
         places: &[Place],
-        polled: bool,
+        kind: QueueKind,
         threads: &mut Vec<LaneThread>,
     ) -> Result<(), Error> {
-        let kind = if self.settings.null {
-            QueueKind::Null
-        } else {
-            QueueKind::Uring { source: self.table_ring.source(), polled }
-        };
         let first = self.core.see_lanes(<[_]>::len);
         for (number, place) in places.iter().enumerate() {
             let options = LaneOptions {
@@ -191,6 +220,9 @@ impl Shared {
 /// The drive that gets lanes of its own, and its hardware queues; `None`: the files' lanes serve it.
 fn drive_of(target: &TargetInner) -> Option<(String, QueueMap)> {
     let (mut name, disks) = target.drive()?;
+    if let Some(dax) = &target.dax {
+        return Some((name, QueueMap { queues: Vec::new(), node: dax.node }));
+    }
     let map = disks.iter().find_map(|disk| QueueMap::read(disk).ok())?;
     if target.polled {
         name += " polled";

@@ -7,6 +7,7 @@ use crate::lane::{
     Admission, Deadline, Extent, Handle, Job, Mailbox, Path, PathReport, Share, Source, Stop, Transfer,
     units_of,
 };
+use crate::memory::copy;
 use crate::memory::{RawExtent, RawList, RegionInner, Snapshot};
 use crate::plan::{PARTS, UnitCursor, routes};
 use crate::target::{Kind, Op, TargetInner};
@@ -53,6 +54,10 @@ impl Shared {
                     return Err(wrong_engine("the region"));
                 }
                 target.check_range(transfer.op, extent.offset(), extent.len())?;
+                if target.kind == Kind::Dax && region.peer {
+                    let message = "the CPU does not copy between mapped memory and PCI peer memory; use host memory between";
+                    return Err(Error::new(ErrorKind::Unsupported, message).on(&target.name));
+                }
                 match transfer.require {
                     Some(path) => self.check_path(path, target, region, extent),
                     None => Ok(()),
@@ -67,6 +72,7 @@ impl Shared {
     pub fn path(&self, target: &TargetInner, region: Option<&RegionInner>) -> PathReport {
         let (fixed, why) = match region.map(|r| r.registration.get()) {
             _ if target.kind == Kind::Null => (false, "the null target moves nothing".into()),
+            _ if target.kind == Kind::Dax => (false, format!("{} stores", copy::kernel())),
             Some(Some(Ok(_))) if region.is_some_and(|r| r.pinned().is_none()) => {
                 (false, "the region was dropped, and the rings let go of it".into())
             }
@@ -80,6 +86,7 @@ impl Shared {
         let path = Path::of(target.kind, target.direct, false, fixed);
         let direct = match (target.kind, target.direct) {
             (Kind::Nvme, _) => "NVMe passthrough",
+            (Kind::Dax, _) => "mapped, and copied by the CPU",
             (_, true) => "O_DIRECT",
             (_, false) => "the page cache was asked for",
         };

@@ -26,10 +26,12 @@ pub enum Path {
     UringCmd = 128,
     /// NVMe passthrough over io_uring, through lane scratch and a copy: the range or the memory is not aligned.
     UringCmdScratch = 256,
+    /// Copied by the CPU from or to mapped memory, past its caches.
+    Copy = 512,
 }
 
 /// All of them, in the order of their bits.
-pub const PATHS: [Path; 9] = [
+pub const PATHS: [Path; 10] = [
     Path::Fixed,
     Path::Plain,
     Path::Scratch,
@@ -39,6 +41,7 @@ pub const PATHS: [Path; 9] = [
     Path::UringCmdFixed,
     Path::UringCmd,
     Path::UringCmdScratch,
+    Path::Copy,
 ];
 
 impl Path {
@@ -47,6 +50,7 @@ impl Path {
     pub(crate) fn of(kind: Kind, direct: bool, scratch: bool, fixed: bool) -> Path {
         match (kind, scratch, direct, fixed) {
             (Kind::Null, ..) => Path::Null,
+            (Kind::Dax, ..) => Path::Copy,
             (Kind::Nvme, true, ..) => Path::UringCmdScratch,
             (Kind::Nvme, false, _, true) => Path::UringCmdFixed,
             (Kind::Nvme, false, _, false) => Path::UringCmd,
@@ -75,6 +79,7 @@ impl Path {
             Path::UringCmdFixed => "uring-cmd fixed",
             Path::UringCmd => "uring-cmd",
             Path::UringCmdScratch => "uring-cmd scratch",
+            Path::Copy => "dax copy",
         }
     }
 }

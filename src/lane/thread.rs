@@ -6,7 +6,7 @@ use super::inbox::{Control, Inbox};
 use super::lane_loop::{Lane, LaneOptions};
 use super::slots::Stop;
 use crate::error::{Error, ErrorKind};
-use crate::queue::{Null, Queue, Uring, UringOptions};
+use crate::queue::{Local, Queue, Uring, UringOptions, Work};
 use crate::topology::{CpuSet, pin_current_thread};
 use nix::sys::signal::{SigSet, Signal};
 use std::io;
@@ -18,12 +18,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// What a lane drives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub enum QueueKind {
     /// io_uring; registered buffers are cloned from this ring, if there is one.
     Uring { source: Option<RawFd>, polled: bool },
-    /// Nothing.
-    Null,
+    /// The lane's own thread, which carries commands out by this.
+    Local { work: Work },
 }
 
 /// A running lane, as its engine holds it.
@@ -143,9 +143,9 @@ fn body(core: Arc<Core>, inbox: Arc<Inbox>, spec: LaneSpec, ready: Ready, ending
     };
     let note = pinned.err().map_or(String::new(), |e| format!("; not on its CPUs: {e}"));
     match spec.kind {
-        QueueKind::Null => {
+        QueueKind::Local { work } => {
             let Some(bell) = bell else { return };
-            run(core, inbox, &spec, Null::new(spec.options.depth, bell), note, ready)
+            run(core, inbox, &spec, Local::new(spec.options.depth, work, bell), note, ready)
         }
         QueueKind::Uring { source, .. } => match make_ring(&spec, source, bell) {
             Ok(ring) => run(core, inbox, &spec, ring, note, ready),

@@ -10,7 +10,7 @@ use crate::lane::{
 };
 use crate::memory::{Mapping, Region, RegionInner, Regions, Releaser, Slabs, TableRing};
 use crate::plan::UnitCursor;
-use crate::queue::{Answer, Null, Queue, Wait};
+use crate::queue::{Answer, Local, Queue, Wait};
 use crate::target::{Op, Request, TargetInner, open_null};
 use crate::topology::CpuSet;
 use std::io;
@@ -41,7 +41,7 @@ enum Fault {
 
 /// The null queue, but answers come one enter late, so that commands are in flight when the fault comes.
 struct Faulty {
-    queue: Null,
+    queue: Local,
     fault: Fault,
     /// Enters with commands in flight until the fault.
     left: u32,
@@ -145,11 +145,16 @@ impl World {
         let core = Arc::new(Core::new(ROOM, Arc::new(Regions::default()), Clock::Real(Instant::now())));
         let options = LaneOptions { depth: 8, command_size: COMMAND, first_generation: 0 };
         let cpus = CpuSet::of_process().expect("CPUs");
-        let spec =
-            |number| LaneSpec { number, kind: QueueKind::Null, options, cpus: cpus.clone(), grace: GRACE };
+        let spec = |number| LaneSpec {
+            number,
+            kind: QueueKind::Local { work: crate::queue::nothing },
+            options,
+            cpus: cpus.clone(),
+            grace: GRACE,
+        };
         let faulty = Arc::new(Inbox::new(ROOM, options.depth, Bell::new().expect("a bell")));
         let bell = faulty.bell.fd().expect("a descriptor").try_clone_to_owned().expect("a descriptor");
-        let queue = Null::new(options.depth, bell);
+        let queue = Local::new(options.depth, crate::queue::nothing, bell);
         let queue = Faulty { queue, fault, left: 5, late: Vec::new(), ready: Vec::new() };
         let (shared, inbox, spec_0) = (core.clone(), faulty.clone(), spec(0));
         let thread =

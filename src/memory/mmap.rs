@@ -1,6 +1,6 @@
 //! Mappings: the engine's own memory, a device's, and the page that tells a forked child from its parent.
 
-use super::PAGE;
+use super::{PAGE, Window};
 use crate::error::{Error, ErrorKind};
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use std::fs::File;
@@ -46,14 +46,20 @@ impl Mapping {
         Ok(Mapping { ptr, len, whole: (whole, all.get()) })
     }
 
-    /// Maps the first `len` bytes (rounded up to pages) of a file, shared.
-    pub fn of_file(file: &File, len: usize) -> io::Result<Mapping> {
+    /// Maps the first `len` bytes (rounded up to pages) of a file, shared; to be written to or not.
+    pub fn of_file(file: &File, len: usize, write: bool) -> io::Result<Mapping> {
         let len = len.max(1).checked_next_multiple_of(PAGE).ok_or(io::ErrorKind::InvalidInput)?;
         let all = NonZeroUsize::new(len).ok_or(io::ErrorKind::InvalidInput)?;
-        let rights = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        let rights = if write { ProtFlags::PROT_READ | ProtFlags::PROT_WRITE } else { ProtFlags::PROT_READ };
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing of ours.
         let ptr = unsafe { mmap(None, all, rights, MapFlags::MAP_SHARED, file, 0)? }.cast();
         Ok(Mapping { ptr, len, whole: (ptr, len) })
+    }
+
+    /// The bytes `from .. from + len` of it; cut to what is there. Its owner keeps it mapped while they are used.
+    pub fn window(&self, from: usize, len: usize) -> Window {
+        // SAFETY: inside the mapping; commands over it end before the target that owns it is dropped (I1).
+        unsafe { Window::new(self.ptr.as_ptr(), self.len) }.sub(from, len)
     }
 
     pub fn ptr(&self) -> NonNull<u8> {

@@ -4,6 +4,7 @@
 //! every lease holds too. A lease is an exclusive range; it moves into a transfer and comes back in the
 //! completion. Lanes see memory only as a [`Window`], whose validity rests on the transfer that holds the lease.
 
+pub mod copy;
 mod host;
 mod lease;
 mod mmap;

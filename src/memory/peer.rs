@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 pub fn map(address: &str, bytes: usize) -> Result<Mapping, Error> {
     let device = folder(Path::new("/sys/bus/pci/devices"), address)?;
     let file = open(&device)?;
-    Mapping::of_file(&file, bytes).map_err(|error| match error.raw_os_error() {
+    Mapping::of_file(&file, bytes, true).map_err(|error| match error.raw_os_error() {
         Some(libc::ENOMEM | libc::EINVAL) => {
             let free = read(&device, "available");
             let message = format!(

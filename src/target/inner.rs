@@ -1,5 +1,6 @@
 //! The inner half of a target: its limits, what may be asked of it, and where a command goes.
 
+use super::dax::Dax;
 use super::nvme::{self, Namespace, Status};
 use super::probe;
 use super::request::{Decoded, Fault, FileRef, Op, Request};
@@ -20,6 +21,8 @@ pub enum Kind {
     Block,
     /// A NVMe namespace's character device: commands pass the block layer by.
     Nvme,
+    /// Mapped memory: a DAX device, or a file that is mapped on demand. The CPU copies.
+    Dax,
     /// Nothing: commands complete at once, no bytes move.
     Null,
 }
@@ -58,6 +61,7 @@ pub struct TargetInner {
     /// Why its commands use no registered buffers, if they do not.
     pub unfixed: Option<String>,
     pub namespace: Option<Box<Namespace>>,
+    pub dax: Option<Dax>,
     pub striped: Option<Striped>,
     pub(super) file: Option<File>,
     pub(super) size: AtomicU64,
@@ -91,6 +95,7 @@ impl TargetInner {
             polled: false,
             unfixed: None,
             namespace: None,
+            dax: None,
             striped: None,
             file: None,
             size: AtomicU64::new(size),
@@ -130,6 +135,7 @@ impl TargetInner {
                 Some((names.join("+"), space.controllers.iter().map(|it| it.block.clone()).collect()))
             }
             (Kind::Block, _) => probe::drive(self.file.as_ref()?),
+            (Kind::Dax, _) => Some((self.dax.as_ref()?.name.clone(), Vec::new())),
             _ => None,
         }
     }
@@ -223,7 +229,9 @@ impl TargetInner {
             .namespace
             .as_ref()
             .map(|space| nvme::encode(op, space.nsid, space.lba_shift, offset, window, space.timeout_ms));
-        Request { op, file, offset, window, buffer, passthrough, user_data }
+        let mapped = self.dax.as_ref().map(|dax| dax.mapping.window(offset as usize, window.len()));
+        let sync = self.dax.as_ref().filter(|dax| dax.cached).and_then(|_| self.fd());
+        Request { op, file, offset, window, buffer, passthrough, mapped, sync, user_data }
     }
 
     /// Decodes a queue's result for a command of `asked` bytes: a length or a negative errno; of passthrough 0, a

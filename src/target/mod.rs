@@ -1,5 +1,6 @@
 //! Targets: where bytes live. A target knows its limits, encodes a command and decodes a result.
 
+mod dax;
 mod inner;
 mod ioctl;
 mod nvme;

@@ -1,7 +1,7 @@
 //! Opening a target: what may be opened how, and what is refused with which remedy.
 
 use super::inner::{Kind, TargetInner};
-use super::{nvme, probe};
+use super::{dax, nvme, probe};
 use crate::error::{Error, ErrorKind};
 use crate::plan::Geometry;
 use nix::fcntl::{FallocateFlags, fallocate};
@@ -21,12 +21,22 @@ pub struct OpenOptions {
     buffered: bool,
     force: bool,
     polled: bool,
+    mapped: bool,
+    guard: bool,
 }
 
 impl OpenOptions {
     /// For reading.
     pub fn read() -> OpenOptions {
-        OpenOptions { write: false, create: None, buffered: false, force: false, polled: false }
+        OpenOptions {
+            write: false,
+            create: None,
+            buffered: false,
+            force: false,
+            polled: false,
+            mapped: false,
+            guard: false,
+        }
     }
 
     /// For reading and writing.
@@ -55,6 +65,24 @@ impl OpenOptions {
         self
     }
 
+    /// Maps a file and has the CPU copy from and to it, by streaming stores on several lanes: for files on a DAX file
+    /// system, tmpfs or hugetlbfs. (DAX devices, `/dev/dax0.0`, are always mapped.)
+    ///
+    /// The file must not be cut short while it is open: an access past its end is a SIGBUS, which ends the process,
+    /// unless [`OpenOptions::guard_sigbus`] was asked for.
+    pub fn mapped(mut self) -> OpenOptions {
+        self.mapped = true;
+        self
+    }
+
+    /// Has a SIGBUS in the engine's own copies turned into an error of the transfer. It installs a handler for the
+    /// whole process, once and for ever, which hands every other SIGBUS to the handler that was there before; that
+    /// is why it is off by default.
+    pub fn guard_sigbus(mut self) -> OpenOptions {
+        self.guard = true;
+        self
+    }
+
     /// Writes to a drive although it is mounted, held by another driver or has partitions.
     pub fn force(mut self) -> OpenOptions {
         self.force = true;
@@ -68,8 +96,12 @@ impl OpenOptions {
             Kind::Nvme if self.buffered => bad(
                 "NVMe commands pass the page cache by; open the block device (/dev/nvme0n1) for buffered()",
             ),
-            Kind::File | Kind::Block | Kind::Null if self.polled => {
+            Kind::File | Kind::Block | Kind::Dax | Kind::Null if self.polled => {
                 bad("only a NVMe character device (/dev/ng0n1) can be polled; leave polled() off")
+            }
+            Kind::Block | Kind::Nvme if self.mapped => bad("only a file can be mapped; leave mapped() off"),
+            Kind::Dax if self.mapped && self.buffered => {
+                bad("mapped() and buffered() are two ways; choose one")
             }
             Kind::Block | Kind::Nvme if self.create.is_some() => {
                 bad("a device has the size that it has; open it with OpenOptions::write()")
@@ -90,6 +122,7 @@ pub fn open(
     let kind = kind_of(path, options).and_then(|kind| options.check(kind).map(|()| kind));
     let opened = kind.and_then(|kind| match kind {
         Kind::Nvme => open_namespace(path, options, &name, engine, command_size),
+        Kind::Dax => open_mapped(path, options, &name, engine, command_size),
         kind => open_blocks(path, options, kind, &name, engine, command_size),
     });
     opened.map_err(|e| e.on(&name))
@@ -147,6 +180,46 @@ fn open_namespace(
     Ok(target)
 }
 
+fn open_mapped(
+    path: &Path,
+    options: &OpenOptions,
+    name: &Arc<str>,
+    engine: u64,
+    command_size: u32,
+) -> Result<TargetInner, Error> {
+    let mut file = open_file(path, options, false).map_err(|e| explain_open(&e, options))?;
+    let folder = dax::device(Path::new("/sys"), path).map_err(|e| explain_open(&e, options))?;
+    if options.guard {
+        dax::guard()?;
+    }
+    let dax = match folder {
+        Some(folder) => dax::map_device(&file, &folder, options.write)?,
+        None => {
+            let size = |file: &mut File| file.seek(SeekFrom::End(0));
+            let old = size(&mut file).map_err(|e| Error::io("cannot tell its size; is it a file?", &e))?;
+            let mut whole =
+                TargetInner::bare(name, engine, Kind::File, Geometry::unlimited(command_size), old);
+            (whole.writable, whole.file) = (options.write, Some(file));
+            match options.create {
+                Some(wanted) if old < wanted => whole.set_size(wanted)?,
+                _ => {}
+            }
+            let size = whole.size();
+            file = whole
+                .file
+                .take()
+                .ok_or_else(|| Error::new(ErrorKind::Io, "the file is gone; open it again"))?;
+            dax::map_file(&file, size, options.write)?
+        }
+    };
+    let geometry = Geometry::unlimited(command_size);
+    let mut target = TargetInner::bare(name, engine, Kind::Dax, geometry, dax.size);
+    (target.writable, target.file) = (options.write, Some(file));
+    target.unfixed = Some("copies need no registered buffers".into());
+    target.dax = Some(dax);
+    Ok(target)
+}
+
 /// A target of `size` bytes whose commands complete at once and move nothing.
 pub fn open_null(size: u64, engine: u64, command_size: u32) -> Result<TargetInner, Error> {
     let geometry = Geometry { block: 512, memory_align: 4, ..Geometry::unlimited(command_size) };
@@ -200,11 +273,13 @@ impl TargetInner {
 fn kind_of(path: &Path, options: &OpenOptions) -> Result<Kind, Error> {
     let file_type = match std::fs::metadata(path) {
         Ok(meta) => meta.file_type(),
-        Err(e) if e.kind() == io::ErrorKind::NotFound && options.create.is_some() => return Ok(Kind::File),
+        Err(e) if e.kind() == io::ErrorKind::NotFound && options.create.is_some() => {
+            return Ok(if options.mapped { Kind::Dax } else { Kind::File });
+        }
         Err(e) => return Err(explain_open(&e, options)),
     };
     if file_type.is_file() {
-        Ok(Kind::File)
+        Ok(if options.mapped { Kind::Dax } else { Kind::File })
     } else if file_type.is_block_device() {
         Ok(Kind::Block)
     } else if file_type.is_char_device() {
@@ -222,6 +297,9 @@ fn namespace_or_not(path: &Path) -> Result<Kind, Error> {
     match nvme::kind_of(path).map_err(|e| Error::io("cannot tell what it is; is /proc mounted?", &e))? {
         nvme::Node::Namespace => Ok(Kind::Nvme),
         nvme::Node::Controller => bad("it is a NVMe controller; name one of its namespaces (/dev/ng0n1)"),
+        nvme::Node::Other if dax::device(Path::new("/sys"), path).is_ok_and(|it| it.is_some()) => {
+            Ok(Kind::Dax)
+        }
         nvme::Node::Other => bad(
             "it is a device, and no NVMe namespace; name a file, a block device or a NVMe character device (/dev/ng0n1)",
         ),

@@ -36,6 +36,10 @@ pub struct Request {
     pub buffer: Option<u16>,
     /// The NVMe command, where the target takes those.
     pub passthrough: Option<nvme_uring_cmd>,
+    /// The same bytes in the target's mapping, where it has one.
+    pub mapped: Option<Window>,
+    /// The file whose mapping a flush has the kernel write out.
+    pub sync: Option<RawFd>,
     pub user_data: u64,
 }
 

@@ -1,0 +1,115 @@
+//! Queues without a ring, whose commands the lane's own thread carries out: the null queue, which does nothing and
+//! measures what the engine itself costs, and copies from and to mapped memory.
+
+use super::{Answer, Queue, Wait};
+use crate::memory::Slabs;
+use crate::memory::copy::{kernel, stream};
+use crate::target::{Op, Request};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+
+/// Carries out a request; answers a length or a negative errno.
+pub type Work = fn(&Request) -> i32;
+
+/// See the module.
+pub struct Local {
+    depth: usize,
+    work: Work,
+    pushed: Vec<Request>,
+    answers: Vec<Answer>,
+    bell: File,
+}
+
+/// Does nothing, and says that all is done.
+pub fn nothing(request: &Request) -> i32 {
+    request.window.len() as i32
+}
+
+/// Copies from the target's mapping, or to it. 0: some of it was not there.
+pub fn copy(request: &Request) -> i32 {
+    let Some(mapped) = request.mapped else { return -libc::EBADF };
+    let done = match request.op {
+        Op::Read => stream(request.window, mapped),
+        Op::Write => stream(mapped, request.window),
+        Op::Flush => return request.sync.map_or(0, |fd| -sync(fd)),
+    };
+    if done { request.window.len() as i32 } else { 0 }
+}
+
+/// Has the kernel write out what was stored through a mapping of the file; answers an errno.
+fn sync(fd: RawFd) -> i32 {
+    // SAFETY: no memory is passed, and the transfer keeps its target's file open.
+    let file = unsafe { BorrowedFd::borrow_raw(fd) };
+    nix::unistd::fdatasync(file).err().map_or(0, |errno| errno as i32)
+}
+
+impl Local {
+    /// A queue with room for `depth` requests, each carried out by `work`, woken by `bell`.
+    pub fn new(depth: usize, work: Work, bell: OwnedFd) -> Local {
+        let (pushed, answers) = (Vec::with_capacity(depth), Vec::with_capacity(depth));
+        Local { depth, work, pushed, answers, bell: File::from(bell) }
+    }
+}
+
+impl Queue for Local {
+    fn room(&self) -> usize {
+        self.depth - self.pushed.len() - self.answers.len()
+    }
+
+    fn push(&mut self, request: &Request) -> bool {
+        if self.room() == 0 {
+            return false;
+        }
+        self.pushed.push(*request);
+        true
+    }
+
+    fn enter(&mut self, wait: Wait) -> Result<u32, i32> {
+        let idle = self.answers.is_empty() && self.pushed.is_empty();
+        if let (true, Wait::ForOne { timeout }) = (idle, wait) {
+            let timeout = timeout.map_or(PollTimeout::NONE, |t| {
+                PollTimeout::try_from(t.as_nanos().div_ceil(1_000_000)).unwrap_or(PollTimeout::MAX)
+            });
+            let rung = poll(&mut [PollFd::new(self.bell.as_fd(), PollFlags::POLLIN)], timeout);
+            if rung.is_ok_and(|fds| fds > 0) {
+                // The lane may have heard the bell before its write was seen here: left unread it would ring for ever.
+                let _ = (&self.bell).read(&mut [0; 8]);
+            }
+        }
+        let accepted = self.pushed.len() as u32;
+        for request in self.pushed.drain(..) {
+            self.answers.push(Answer { user_data: request.user_data, result: (self.work)(&request) });
+        }
+        Ok(accepted)
+    }
+
+    fn ready(&self) -> bool {
+        !self.answers.is_empty()
+    }
+
+    fn reap(&mut self, answers: &mut Vec<Answer>) {
+        answers.append(&mut self.answers);
+    }
+
+    fn set_file(&mut self, _slot: u32, _fd: Option<RawFd>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn add_buffers(&mut self, _slabs: &Slabs) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn drop_buffers(&mut self, _slabs: &Slabs) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn describe(&self) -> String {
+        if self.work as usize == nothing as Work as usize {
+            "null".into()
+        } else {
+            format!("copy: {}", kernel())
+        }
+    }
+}
