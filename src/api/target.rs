@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::lane::Transfer;
 use crate::plan::Geometry;
-use crate::target::{Op, TargetInner};
+use crate::target::{Kind, Op, TargetInner};
 use std::sync::Arc;
 
 /// Where bytes live. Clones name the same target; it is closed when the last one and the last transfer are gone.
@@ -71,6 +71,12 @@ impl Target {
     /// Whether it was opened with O_DIRECT, or is reached by NVMe passthrough.
     pub fn is_direct(&self) -> bool {
         self.inner.direct
+    }
+
+    /// Whether it is mapped memory that the CPU copies from and to: a DAX device, or a file opened with
+    /// `OpenOptions::mapped`.
+    pub fn is_mapped(&self) -> bool {
+        self.inner.kind == Kind::Dax
     }
 
     /// Makes a file `bytes` long; new blocks are preallocated.

@@ -9,11 +9,13 @@ pub struct Straight {
     pub geometry: Geometry,
     pub direct: bool,
     pub fixed: bool,
+    pub mapped: bool,
 }
 
 impl Straight {
     pub fn path(self) -> Path {
         match (self.direct, self.fixed) {
+            _ if self.mapped => Path::Copy,
             (true, true) => Path::Fixed,
             (true, false) => Path::Plain,
             (false, true) => Path::FixedBuffered,
@@ -47,7 +49,7 @@ impl Straight {
 #[test]
 fn the_oracle_knows_head_middle_and_tail() {
     let geometry = Geometry { block: 4096, memory_align: 512, ..any() };
-    let rig = Straight { geometry, direct: true, fixed: true };
+    let rig = Straight { geometry, direct: true, fixed: true, mapped: false };
     let names = |offset, len, addr| rig.paths(offset, len, addr).into_iter().collect::<Vec<_>>();
     assert_eq!(names(4096, 8192, 512), ["uring fixed"]);
     assert_eq!(names(4096, 8193, 512), ["uring fixed", "uring scratch"]);

@@ -13,6 +13,14 @@ pub const WRITE_SIZE: u64 = 12 << 20;
 pub const OLD: u64 = 99;
 const SECTOR: u32 = 4096;
 
+/// How files are opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    Direct,
+    Buffered,
+    Mapped,
+}
+
 pub struct Place {
     pub name: &'static str,
     /// Holds `size` bytes with content of `seed`.
@@ -25,17 +33,21 @@ pub struct Place {
     pub witness: PathBuf,
     /// Where files can be made; `None` for a device.
     pub folder: Option<PathBuf>,
-    buffered: bool,
+    how: How,
     _loops: Vec<Loop>,
     _folder: Folder,
 }
 
 impl Place {
     pub fn options(&self, options: OpenOptions) -> OpenOptions {
-        if self.buffered { options.buffered() } else { options }
+        match self.how {
+            How::Direct => options,
+            How::Buffered => options.buffered(),
+            How::Mapped => options.mapped(),
+        }
     }
 
-    fn of_files(name: &'static str, folder: Folder, seed: u64, buffered: bool) -> Place {
+    fn of_files(name: &'static str, folder: Folder, seed: u64, how: How) -> Place {
         let write = folder.file("write", WRITE_SIZE, OLD);
         Place {
             name,
@@ -44,8 +56,9 @@ impl Place {
             seed,
             witness: write.clone(),
             write,
-            folder: Some(folder.path.clone()),
-            buffered,
+            // What is mapped keeps its size.
+            folder: (how != How::Mapped).then(|| folder.path.clone()),
+            how,
             _loops: Vec::new(),
             _folder: folder,
         }
@@ -64,7 +77,7 @@ impl Place {
             write: write.path.clone(),
             witness: below_write,
             folder: None,
-            buffered: false,
+            how: How::Direct,
             _loops: vec![read, write],
             _folder: folder,
         })
@@ -73,18 +86,22 @@ impl Place {
 
 /// The first of them.
 pub fn first() -> Option<Place> {
-    folders().into_iter().next().map(|folder| Place::of_files(folder.name, folder, 1, false))
+    folders().into_iter().next().map(|folder| Place::of_files(folder.name, folder, 1, How::Direct))
 }
 
 /// Every target that can be made here; what cannot is printed with its reason.
 pub fn all() -> Vec<Place> {
     let mut places = Vec::new();
     for (seed, folder) in (1..).zip(folders()) {
-        places.push(Place::of_files(folder.name, folder, seed, false));
+        places.push(Place::of_files(folder.name, folder, seed, How::Direct));
     }
     // The page cache of a disk's file system, where there is one.
     if let Some(folder) = folders().pop() {
-        places.push(Place::of_files("buffered", folder, 11, true));
+        places.push(Place::of_files("buffered", folder, 11, How::Buffered));
+    }
+    // Copied by the CPU from and to a mapping: the first folder's, which is in memory where there is such.
+    if let Some(folder) = folders().into_iter().next() {
+        places.push(Place::of_files("mapped", folder, 13, How::Mapped));
     }
     let over = folders().into_iter().next().ok_or_else(|| "no folder to put its file in".to_string());
     match over.and_then(|folder| Place::of_loops(folder, 12)) {
@@ -100,10 +117,10 @@ pub fn known() -> Vec<&'static str> {
     let is = |path: &Path, kinds: &[FsType]| statfs(path).is_ok_and(|s| kinds.contains(&s.filesystem_type()));
     let mut known = Vec::new();
     if is(Path::new("/dev/shm"), &[TMPFS_MAGIC]) && kernel() >= (6, 6) {
-        known.extend(["tmpfs", "buffered"]); // tmpfs takes O_DIRECT from 6.6 on
+        known.extend(["tmpfs", "buffered", "mapped"]); // tmpfs takes O_DIRECT from 6.6 on
     }
     if is(&std::env::temp_dir(), &[EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC]) {
-        known.extend(["disk", "buffered"]);
+        known.extend(["disk", "buffered", "mapped"]);
     }
     if support::root() && Path::new("/dev/loop-control").exists() {
         known.push("loop");

@@ -57,6 +57,7 @@ impl<'a> Rig<'a> {
             geometry: self.target.geometry(),
             direct: self.target.is_direct(),
             fixed: self.memory.is_fixed(),
+            mapped: self.target.is_mapped(),
         }
     }
 
