@@ -3,6 +3,7 @@
 mod bad_input;
 mod conformance;
 mod cost;
+mod dax;
 mod layering;
 mod lifecycle;
 mod processes;

@@ -2,6 +2,7 @@
 //! needs of the machine; outside, or in another boot, it prints why it is skipped and passes.
 
 mod blocks;
+mod dax;
 mod depth;
 mod drives;
 mod faults;

@@ -16,8 +16,8 @@ DRIVES = [
 # Name, options, what of the integration program runs there.
 MACHINES = [
     ("drives", ["--no-dax", *(word for drive in DRIVES for word in ("--drive", drive))],
-     ["vm::", "--skip", "vm::tags::"]),
-    # Few tags, a polled queue, and the names of a kernel without multipath.
-    ("tags", ["--no-dax", "--cmdline", "nvme.poll_queues=1 nvme.io_queue_depth=8 nvme_core.multipath=N"],
-     ["vm::tags::"]),
+     ["vm::", "--skip", "vm::tags::", "--skip", "vm::dax::"]),
+    # Few tags, a polled queue, and the names of a kernel without multipath. DAX devices.
+    ("tags", ["--cmdline", "nvme.poll_queues=1 nvme.io_queue_depth=8 nvme_core.multipath=N"],
+     ["vm::tags::", "vm::dax::"]),
 ]
