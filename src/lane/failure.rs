@@ -48,7 +48,7 @@ impl Failure {
                     Op::Flush => "flush",
                 };
                 let message = format!("the drive failed a {what}: {status}; see its log (nvme error-log)");
-                let failure = Failure::new(ErrorKind::Io, libc::EIO, message);
+                let failure = Failure::new(status.kind(), libc::EIO, message);
                 Failure { status: Some(status.0), ..failure }
             }
         }
@@ -112,7 +112,9 @@ impl Failure {
     }
 
     pub fn error(self) -> Error {
-        let error = Error::os(self.message, self.errno).with_kind(self.kind);
-        self.status.into_iter().fold(error, Error::with_nvme)
+        match self.status {
+            Some(status) => Error::new(self.kind, self.message).with_nvme(status),
+            None => Error::os(self.message, self.errno).with_kind(self.kind),
+        }
     }
 }

@@ -9,7 +9,7 @@ use super::inbox::Inbox;
 use super::mailbox::Mailbox;
 use super::schedule::Share;
 use super::slots::{Admission, Claim, Handle, Last, Published, Stop, Table};
-use crate::plan::UnitCursor;
+use crate::plan::{PARTS, UnitCursor};
 use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
@@ -73,8 +73,12 @@ impl World {
     }
 
     fn submit(&self, units: u32) -> Handle {
+        self.submit_parts(&[units])
+    }
+
+    fn submit_parts(&self, units: &[u32]) -> Handle {
         let mut parts = [0; PARTS];
-        parts[0] = units;
+        parts[..units.len()].copy_from_slice(units);
         let admission = Admission { units: parts, deadline: 0, submitted: 0, tag: 0 };
         self.table.activate(BODY, admission).expect("an entry is free")
     }
@@ -109,8 +113,16 @@ impl World {
 
     /// A lane: claims and finishes units until there are none. Answers how many.
     fn lane(&self, handle: Handle) -> u32 {
+        self.lane_of(handle, 0)
+    }
+
+    /// The same of a part. Its units come in order, each once.
+    fn lane_of(&self, handle: Handle, part: u8) -> u32 {
         let mut units = 0;
-        while let Some(claim) = self.table.claim(handle, 0) {
+        let mut next = 0;
+        while let Some(claim) = self.table.claim(handle, part) {
+            assert!(claim.unit >= next, "unit {} of part {part} is claimed twice", claim.unit);
+            next = claim.unit + 1;
             units += 1;
             self.finish(claim);
         }
@@ -118,7 +130,7 @@ impl World {
     }
 
     fn stop(&self, handle: Handle, reason: Stop) {
-        self.table.stop(handle, reason).into_iter().for_each(|last| self.publish(last));
+        self.table.stop(handle, reason, PARTS).into_iter().for_each(|last| self.publish(last));
     }
 
     /// What `Core::abandon` does, without its regions.
@@ -202,6 +214,42 @@ fn loom_cancel_against_the_last_finish() {
         world.wait(handle);
         (lane.join().unwrap(), cancel.join().unwrap());
         world.all_over(1);
+    });
+}
+
+/// Each part's units are claimed by a lane of its own, while somebody stops them all.
+#[test]
+fn loom_stop_against_claims_of_two_parts() {
+    model(|| {
+        let world = World::new(1);
+        let handle = world.submit_parts(&[1, 2]);
+        let other = spawn(&world, move |w| w.lane_of(handle, 1));
+        let stop = spawn(&world, move |w| w.stop(handle, Stop::Cancelled));
+        assert!(world.lane_of(handle, 0) <= 1);
+        // Units that were neither claimed nor taken away would leave it open for ever.
+        world.wait(handle);
+        assert!(other.join().unwrap() <= 2);
+        stop.join().unwrap();
+        world.all_over(1);
+    });
+}
+
+/// A handle of two parts against the next use of its entry, which has other parts.
+#[test]
+fn loom_a_stale_part_against_the_next_use_of_its_entry() {
+    model(|| {
+        let world = World::new(1);
+        let old = world.submit_parts(&[1, 1]);
+        let late = spawn(&world, move |w| w.lane_of(old, 1));
+        let stop = spawn(&world, move |w| w.stop(old, Stop::Cancelled));
+        world.lane(old);
+        world.wait(old);
+        let new = world.submit_parts(&[0, 1]);
+        assert_eq!(world.lane_of(new, 1), 1, "the units of a transfer are its own");
+        world.wait(new);
+        assert!(late.join().unwrap() <= 1);
+        stop.join().unwrap();
+        world.all_over(2);
     });
 }
 
