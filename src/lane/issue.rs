@@ -11,7 +11,7 @@ use crate::queue::Queue;
 use crate::target::Op;
 
 /// The registered buffer that memory of a region lies in, as far as this lane's ring knows it.
-fn registered(fixed: &[Option<Fixed>], region: u32, memory: Window) -> Option<u16> {
+pub(super) fn registered(fixed: &[Option<Fixed>], region: u32, memory: Window) -> Option<u16> {
     fixed.get(region as usize)?.as_ref()?.buffer(memory)
 }
 

@@ -3,6 +3,7 @@
 use super::Mutation;
 use super::core::FLUSHED;
 use super::failure::Failure;
+use super::issue::registered;
 use super::lane_loop::Lane;
 use super::path::Path;
 use crate::queue::{Answer, Queue};
@@ -73,6 +74,7 @@ impl<Q: Queue> Lane<Q> {
         let Some(job) = self.core.table.body(&run.claim) else { return Verdict::Done };
         let (target, op, stopped) = (job.target(), job.op, self.core.table.stopped(&run.claim).is_some());
         let slot = self.slots.get_mut(index);
+        let gone = registered(&self.fixed, slot.region, slot.memory).is_none();
         let decoded = match target.decode(result, slot.command.len - slot.done) {
             Decoded::Again(Fault::Nvme(_)) | Decoded::Failed(Fault::Nvme(_)) if status_is_length => {
                 Decoded::Moved(result as u32)
@@ -105,6 +107,8 @@ impl<Q: Queue> Lane<Q> {
                 Verdict::Pause
             }
             Decoded::Again(fault) => Verdict::Fail(Failure::exhausted(op, fault)),
+            // Its region was dropped between its push and its enter: it goes on unregistered.
+            Decoded::Failed(Fault::Errno(libc::EFAULT)) if slot.fixed && gone => Verdict::Pause,
             Decoded::Failed(fault) => Verdict::Fail(Failure::of(op, fault)),
         }
     }

@@ -8,7 +8,7 @@ use crate::memory::{
 };
 use crate::queue::sim::{Rng, bytes, bytes_mut};
 use std::cell::RefCell;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// Bytes of each region.
@@ -35,6 +35,8 @@ pub struct Memory {
     cells: [RefCell<Vec<bool>>; 2],
     table: TableRing,
     command: u32,
+    /// Dropped under leases.
+    gone: RefCell<Vec<Weak<RegionInner>>>,
 }
 
 /// Memory around an extent that must stay as it is. It is leased as long as the extent's may be in use.
@@ -56,6 +58,7 @@ impl Memory {
             cells: [cells(), cells()],
             table: TableRing::new(false).expect("a table without clones"),
             command: plan.command,
+            gone: RefCell::default(),
         };
         [OWNED, REGISTERED, RAW].into_iter().for_each(|kind| memory.make(core, kind));
         memory
@@ -85,12 +88,30 @@ impl Memory {
 
     /// The region that holds a window whole, and where in it.
     pub fn find(&self, window: Window) -> Option<(Arc<RegionInner>, std::ops::Range<usize>)> {
-        self.regions.iter().find_map(|region| {
-            let inner = region.borrow().as_ref()?.inner().clone();
+        let within = |inner: Arc<RegionInner>| {
             let from = window.addr().checked_sub(inner.base())? as usize;
             let range = from..from + window.len();
             (range.end <= inner.len()).then_some((inner, range))
-        })
+        };
+        let known = self.regions.iter().filter_map(|region| Some(region.borrow().as_ref()?.inner().clone()));
+        let gone = self.gone.borrow();
+        known.chain(gone.iter().filter_map(Weak::upgrade)).find_map(within)
+    }
+
+    /// Whether the region that a window lies in was dropped.
+    pub fn is_gone(&self, window: Window) -> bool {
+        let gone = self.gone.borrow();
+        self.find(window).is_some_and(|(found, _)| gone.iter().any(|gone| gone.as_ptr() == Arc::as_ptr(&found)))
+    }
+
+    /// Drops the handle of the engine's own memory, whoever has leases on it, and makes another.
+    pub fn drop_owned(&self, world: &World) {
+        let Some(region) = self.regions[OWNED].borrow_mut().take() else { return };
+        self.gone.borrow_mut().retain(|gone| gone.strong_count() > 0);
+        self.gone.borrow_mut().push(Arc::downgrade(region.inner()));
+        drop(region);
+        self.make(&world.core, OWNED);
+        world.tell_of(OWNED);
     }
 
     /// Leases `len` bytes with guards around, of `OWNED` or `REGISTERED`. `None`: no place was found.

@@ -75,3 +75,38 @@ fn error_overwritten() {
 fn lease_returned_early() {
     caught(Mutation::LeaseReturnedEarly);
 }
+
+#[test]
+fn part_forgotten_at_stop() {
+    caught(Mutation::PartForgottenAtStop);
+}
+
+#[test]
+fn unit_of_another_part() {
+    caught(Mutation::UnitOfAnotherPart);
+}
+
+#[test]
+fn member_not_flushed() {
+    caught(Mutation::MemberNotFlushed);
+}
+
+#[test]
+fn first_flush_counts() {
+    caught(Mutation::FirstFlushCounts);
+}
+
+#[test]
+fn status_is_length() {
+    caught(Mutation::StatusIsLength);
+}
+
+#[test]
+fn status_retried() {
+    caught(Mutation::StatusRetried);
+}
+
+#[test]
+fn path_not_checked_again() {
+    caught(Mutation::PathNotCheckedAgain);
+}
