@@ -130,15 +130,13 @@ impl World {
     /// The path that all of a transfer would take, if it is one: see `Shared::check_path`.
     fn demandable(&self, transfer: &Transfer) -> Option<Path> {
         let target = &transfer.target;
-        let path = |extent: &Extent| match routes(
-            &target.geometry,
-            extent.offset(),
-            extent.len(),
-            extent.window().addr(),
-        ) {
-            (true, false) => Some(Path::of(target.kind, target.direct, false, true)),
-            (false, true) => Some(Path::of(target.kind, target.direct, true, false)),
-            _ => None,
+        let path = |extent: &Extent| {
+            let fixed = !self.memory.is_gone(extent.window());
+            match routes(&target.geometry, extent.offset(), extent.len(), extent.window().addr()) {
+                (true, false) => Some(Path::of(target.kind, target.direct, false, fixed)),
+                (false, true) => Some(Path::of(target.kind, target.direct, true, false)),
+                _ => None,
+            }
         };
         let first = path(transfer.extents().first()?)?;
         transfer.extents().iter().all(|extent| path(extent) == Some(first)).then_some(first)

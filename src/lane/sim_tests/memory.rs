@@ -98,10 +98,9 @@ impl Memory {
         known.chain(gone.iter().filter_map(Weak::upgrade)).find_map(within)
     }
 
-    /// Whether the region that a window lies in was dropped.
+    /// Whether the rings let go of the region that a window lies in: it was dropped, or a lane would not release it.
     pub fn is_gone(&self, window: Window) -> bool {
-        let gone = self.gone.borrow();
-        self.find(window).is_some_and(|(found, _)| gone.iter().any(|gone| gone.as_ptr() == Arc::as_ptr(&found)))
+        self.find(window).is_some_and(|(region, _)| region.pinned().is_none())
     }
 
     /// Drops the handle of the engine's own memory, whoever has leases on it, and makes another.
@@ -223,6 +222,7 @@ impl Releaser for Quiet {
     fn release(&self, region: &Arc<RegionInner>, _within: Duration) -> bool {
         let Some(world) = current().filter(|_| !std::thread::panicking()) else { return true };
         let Some(Ok(slabs)) = region.registration.get() else { return true };
+        region.unpinned.store(true, std::sync::atomic::Ordering::SeqCst);
         let acks = Acks::new(world.inboxes.len());
         for inbox in &world.inboxes {
             inbox.send(Control::DropBuffers { id: region.id, slabs: *slabs, acks: acks.clone() });

@@ -129,7 +129,8 @@ fn a_share_that_is_dealt_while_its_lane_ends_fails_its_transfer() {
     let mut turn = world.lanes.borrow_mut()[0].take().expect("nobody steps it");
     let (here, there) = (Rc::downgrade(&world), late.clone());
     turn.lane.queue.world = Rc::new(move |_, _| {
-        there.borrow_mut().extend(here.upgrade().map(|world| world.read(2, Priority::Normal, 64)));
+        let trace = 2 + there.borrow().len() as u32;
+        there.borrow_mut().extend(here.upgrade().map(|world| world.read(trace, Priority::Normal, 64)));
     });
     // The drain has heard the inbox by the time that it calls its queue last.
     world.end(0, turn, Stop::LaneFailed, true);
