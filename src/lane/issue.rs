@@ -219,7 +219,8 @@ impl<Q: Queue> Lane<Q> {
         let buffer = registered(&self.fixed, slot.region, window).filter(|_| target.unfixed.is_none());
         self.slots.get_mut(index).fixed = buffer.is_some();
         let path = Path::of(target.kind, target.direct, command.scratch, buffer.is_some());
-        let demanded = job.require().filter(|_| !slot.flush && !self.core.mutant(Mutation::PathNotCheckedAgain));
+        let demanded =
+            job.require().filter(|_| !slot.flush && !self.core.mutant(Mutation::PathNotCheckedAgain));
         if demanded.is_some_and(|wanted| wanted != path) {
             return self.refuse(index, path);
         }

@@ -4,7 +4,9 @@ use super::memory::{Fence, LOOSE, OWNED, POISON, RAW, REGISTERED};
 use super::ride::{Flag, Ride, Route, Span, State};
 use super::stripes::Dealt;
 use super::world::{CACHED, DISK, READ, WRITTEN, World};
-use crate::lane::{Admission, Extent, Handle, Job, Mailbox, Path, Priority, Source, Stop, Transfer, units_of};
+use crate::lane::{
+    Admission, Extent, Handle, Job, Mailbox, Path, Priority, Source, Stop, Transfer, units_of,
+};
 use crate::memory::{RawExtent, RawOutcome};
 use crate::plan::routes;
 use crate::queue::sim::{Rng, bytes_mut, content, raw_list};
@@ -231,6 +233,7 @@ impl World {
             raw: draft.raw,
             fences: draft.fences,
             durable: draft.durable,
+            submitted,
             deadline,
             cancelled: None,
             route,

@@ -171,6 +171,13 @@ impl World {
         let other = parts.iter().find(|part| ride.require.is_some_and(|wanted| path(ride, part) != wanted));
         assert!(other.is_none(), "I6: issued by another path: {:?}, {}", other.map(|p| p.command), context());
         assert!(completion.times.queued <= completion.times.total, "{}", context());
+        let started = ride.submitted + completion.times.queued.as_nanos() as u64;
+        let first = log.iter().map(|command| command.begun).min();
+        assert!(
+            first.is_none_or(|first| started <= first),
+            "its first command was at {first:?}, {}",
+            context()
+        );
         self.compare_bytes(index + 1, ride, &parts, device);
         let flushed = ride.durable || ride.op == Op::Flush;
         if completion.result.is_ok() && flushed {
@@ -219,7 +226,8 @@ impl World {
         let place = |told: &Told| (told.0, told.1);
         match sure {
             Some(sure) if !refused => {
-                let first = failures.iter().take_while(|(_, f)| place(f) <= place(&sure)).any(|(_, f)| *f == told);
+                let first =
+                    failures.iter().take_while(|(_, f)| place(f) <= place(&sure)).any(|(_, f)| *f == told);
                 assert!(first, "I4: not the first failure: {failures:?}, {}", context());
             }
             Some(sure) => assert!(place(&told) <= place(&sure), "I4: not the first failure, {}", context()),

@@ -4,7 +4,7 @@ use super::plan::Plan;
 use super::world::{World, current};
 use crate::lane::{Acks, Control, Core};
 use crate::memory::{
-    Mapping, Mem, Region, RegionInner, RegionRange, ReleaseError, Releaser, TableRing, Window,
+    Mapping, Mem, Region, RegionInner, RegionRange, ReleaseError, Releaser, Slabs, TableRing, Window,
 };
 use crate::queue::sim::{Rng, bytes, bytes_mut};
 use std::cell::RefCell;
@@ -101,6 +101,13 @@ impl Memory {
     /// Whether the rings let go of the region that a window lies in: it was dropped, or a lane would not release it.
     pub fn is_gone(&self, window: Window) -> bool {
         self.find(window).is_some_and(|(region, _)| region.pinned().is_none())
+    }
+
+    /// Number and registered buffers of a region.
+    pub fn pinned(&self, kind: usize) -> Option<(u32, Slabs)> {
+        let region = self.regions[kind].borrow();
+        let inner = region.as_ref()?.inner();
+        Some((inner.id, inner.pinned()?))
     }
 
     /// Drops the handle of the engine's own memory, whoever has leases on it, and makes another.

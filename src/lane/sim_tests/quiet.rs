@@ -4,7 +4,9 @@ use super::memory::{OWNED, REGISTERED};
 use super::plan::Plan;
 use super::world::{READ, World};
 use crate::error::ErrorKind;
-use crate::lane::{Acks, Admission, Control, Handle, Job, Priority, Share, Source, Stop, Transfer, units_of};
+use crate::lane::{
+    Acks, Admission, Control, Handle, Job, Path, Priority, Share, Source, Stop, Transfer, units_of,
+};
 use crate::plan::UnitCursor;
 use crate::queue::sim::{Faults, Rng};
 use crate::target::Op;
@@ -26,12 +28,17 @@ fn world(entries: usize) -> Rc<World> {
 impl World {
     /// Submits a read to lane 0 alone.
     fn read(&self, trace: u32, priority: Priority, len: usize) -> Handle {
+        self.read_by(trace, priority, len, None)
+    }
+
+    fn read_by(&self, trace: u32, priority: Priority, len: usize, require: Option<Path>) -> Handle {
         let target = self.targets[READ].clone();
-        let kind = if len > 64 { REGISTERED } else { OWNED };
+        let kind = if len > 64 && require.is_none() { REGISTERED } else { OWNED };
         let lease = self.memory.lease(&mut Rng::new(trace as u64), kind, len, 0);
         let (mem, fence) = lease.expect("memory");
         drop(fence);
-        let transfer = Transfer::new(Op::Read, target.clone()).extent(0, mem);
+        let mut transfer = Transfer::new(Op::Read, target.clone()).extent(0, mem);
+        transfer.require = require;
         let source = Source::Owned(transfer);
         let job = Job { op: Op::Read, source, trace_id: trace, durable: false, mailbox: None };
         let (units, deadline) = (units_of(&job, self.plan.unit), u64::MAX);
@@ -81,6 +88,32 @@ fn an_inbox_full_of_shares_that_others_finished_takes_the_next() {
     }
     let completion = world.core.consume(last).expect("its share was lost");
     assert_eq!(completion.bytes, 64);
+}
+
+/// The region's handle goes while a transfer over it is under way that may go by no other path.
+#[test]
+fn a_demanded_path_that_is_lost_midway_fails_the_transfer_once() {
+    let world = world(4);
+    let handle = world.read_by(1, Priority::Normal, 64 * 40, Some(Path::Fixed));
+    while world.commands(1) < 8 {
+        world.go(0);
+    }
+    let (id, slabs) = world.memory.pinned(OWNED).expect("it is registered");
+    world.inboxes[0].send(Control::DropBuffers { id, slabs, acks: Acks::new(1) });
+    for _ in 0..1000 {
+        world.go(0);
+    }
+    let completion = world.core.consume(handle).expect("it hangs");
+    let error = completion.result.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PathUnavailable, "{error}");
+    assert!(world.core.consume(handle).is_none(), "a second completion");
+    let issued = world.commands(1);
+    assert!(
+        issued < 40 && world.device.borrow().log[1].iter().all(|command| command.fixed),
+        "{issued} issued"
+    );
+    assert_eq!((completion.bytes, completion.paths.0), (64 * issued as u64, Path::Fixed as u32));
+    assert_eq!(error.offset(), Some(completion.bytes), "the first that was not moved");
 }
 
 /// A drain may take the whole grace. Whoever sends a message or deals a share meanwhile is answered meanwhile.

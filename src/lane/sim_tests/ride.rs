@@ -60,6 +60,7 @@ pub struct Ride {
     pub raw: Option<Vec<RawExtent>>,
     pub fences: Vec<Fence>,
     pub durable: bool,
+    pub submitted: u64,
     pub deadline: u64,
     /// The step after which it was cancelled.
     pub cancelled: Option<u64>,

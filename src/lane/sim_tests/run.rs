@@ -6,7 +6,8 @@ use super::ride::{Route, State};
 use super::world::World;
 use crate::error::ErrorKind;
 use crate::lane::{Control, Stop};
-use crate::queue::sim::Counts;
+use crate::queue::sim::{Command, Counts};
+use crate::target::Op;
 use std::sync::atomic::Ordering;
 
 /// Half turns that no schedule needs.
@@ -24,6 +25,8 @@ pub struct Seen {
     pub refused: u64,
     /// Transfers with several parts.
     pub parted: u64,
+    /// Those of which some members were flushed, and others could not be.
+    pub half_flushed: u64,
     /// Completions by kind: success, cancelled, timed out, abandoned, a lane failed, shut down, its path was not
     /// left, another error.
     pub results: [u64; 8],
@@ -38,6 +41,7 @@ impl Seen {
         self.released += other.released;
         self.refused += other.refused;
         self.parted += other.parted;
+        self.half_flushed += other.half_flushed;
         self.results.iter_mut().zip(other.results).for_each(|(sum, n)| *sum += n);
     }
 
@@ -49,6 +53,7 @@ impl Seen {
             && self.released > 0
             && self.refused > 0
             && self.parted > 0
+            && self.half_flushed > 0
             && self.results.iter().all(|n| *n > 0)
     }
 }
@@ -63,7 +68,8 @@ impl std::fmt::Display for Seen {
         )?;
         write!(f, "{cancelled} cancelled, {late} timed out, {abandoned} abandoned, {failed} failed, ")?;
         write!(f, "{dead} by a dead lane, {shut} by shutdown, {path} for want of their path; ")?;
-        write!(f, "of several parts: {}; submissions refused as busy: {}; ", self.parted, self.busy)?;
+        write!(f, "of several parts: {}, half flushed: {}; ", self.parted, self.half_flushed)?;
+        write!(f, "submissions refused as busy: {}; ", self.busy)?;
         write!(
             f,
             "regions released during I/O: {}, refused: {}; faults: {}",
@@ -106,9 +112,19 @@ pub fn run(plan: Plan) -> Seen {
         busy: world.busy.get(),
         released,
         refused,
+        half_flushed: device.log.iter().filter(|log| is_half_flushed(log)).count() as u64,
         parted: rides.iter().filter(|ride| ride.parts > 1).count() as u64,
         results,
     }
+}
+
+/// Whether one flush of a transfer succeeded, and another failed.
+fn is_half_flushed(log: &[Command]) -> bool {
+    let ended = |good: bool| {
+        let results = log.iter().filter(|c| c.op == Op::Flush).filter_map(|c| c.answers.last());
+        results.filter(|(_, result)| (*result == 0) == good).count() > 0
+    };
+    ended(true) && ended(false)
 }
 
 impl World {

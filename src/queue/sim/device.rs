@@ -109,6 +109,7 @@ impl Device {
                     len,
                     addr: request.window.addr(),
                     fixed: request.buffer.is_some(),
+                    begun: now,
                     answers: Vec::new(),
                     answered: 0,
                     write: 0,

@@ -18,6 +18,8 @@ pub struct Command {
     pub addr: u64,
     /// The last request named a registered buffer.
     pub fixed: bool,
+    /// When it was pushed first.
+    pub begun: u64,
     /// Offset asked for and result, in order.
     pub answers: Vec<(u64, i32)>,
     /// When it was answered last.
@@ -30,9 +32,8 @@ impl Command {
     /// Asked again at `now`: after EAGAIN, EINTR and a status not at once.
     pub fn ask_again(&mut self, now: u64, fixed: bool) {
         let status = |result: i32| self.passthrough && result > 0;
-        let busy = |(_, result): &(u64, i32)| {
-            status(*result) || matches!(-*result, libc::EAGAIN | libc::EINTR)
-        };
+        let busy =
+            |(_, result): &(u64, i32)| status(*result) || matches!(-*result, libc::EAGAIN | libc::EINTR);
         let paused = now - self.answered >= 50_000;
         assert!(paused || !self.answers.last().is_some_and(busy), "no pause after EAGAIN: {self:?}");
         self.fixed = fixed;
