@@ -112,9 +112,7 @@ impl Failure {
     }
 
     pub fn error(self) -> Error {
-        match self.status {
-            Some(status) => Error::new(self.kind, self.message).with_nvme(status),
-            None => Error::os(self.message, self.errno).with_kind(self.kind),
-        }
+        let error = Error::os(self.message, self.errno).with_kind(self.kind);
+        self.status.into_iter().fold(error, Error::with_nvme)
     }
 }
