@@ -4,7 +4,7 @@
 use super::inbox::Inbox;
 use super::job::{Job, Source};
 use super::schedule::Share;
-use super::slots::{Handle, Last, Outcome, Published, Stop, Table};
+use super::slots::{Claim, Handle, Last, Outcome, Published, Stop, Table};
 use super::transfer::{Completion, Times};
 use super::{Mutation, PathSet};
 use crate::error::{Error, ErrorKind};
@@ -88,6 +88,12 @@ impl Core {
         cfg!(test) && self.mutation == Some(mutation)
     }
 
+    /// How many flushes make what a transfer wrote durable: one for each member of a stripe.
+    pub fn flushes_of(&self, claim: &Claim) -> u32 {
+        let all = self.table.body(claim).map_or(0, |job| job.target().flushes());
+        all - (all > 1 && self.mutant(Mutation::MemberNotFlushed)) as u32
+    }
+
     /// Publishes a transfer for which nothing is in flight any more.
     pub fn publish(&self, last: Last) {
         let handle = last.claim().handle;
@@ -138,7 +144,8 @@ impl Core {
 
     /// Stops a transfer: nothing more of it is issued. It completes when what is in flight has drained.
     pub fn stop(&self, handle: Handle, reason: Stop) {
-        if let Some(last) = self.table.stop(handle, reason) {
+        let parts = if self.mutant(Mutation::PartForgottenAtStop) { 1 } else { PARTS };
+        if let Some(last) = self.table.stop(handle, reason, parts) {
             self.publish(last);
         }
     }

@@ -48,7 +48,7 @@ impl Failure {
                     Op::Flush => "flush",
                 };
                 let message = format!("the drive failed a {what}: {status}; see its log (nvme error-log)");
-                let failure = Failure::new(ErrorKind::Io, libc::EIO, message);
+                let failure = Failure::new(status.kind(), libc::EIO, message);
                 Failure { status: Some(status.0), ..failure }
             }
         }

@@ -11,7 +11,7 @@ use crate::queue::Queue;
 use crate::target::Op;
 
 /// The registered buffer that memory of a region lies in, as far as this lane's ring knows it.
-fn registered(fixed: &[Option<Fixed>], region: u32, memory: Window) -> Option<u16> {
+pub(super) fn registered(fixed: &[Option<Fixed>], region: u32, memory: Window) -> Option<u16> {
     fixed.get(region as usize)?.as_ref()?.buffer(memory)
 }
 
@@ -63,7 +63,8 @@ impl<Q: Queue> Lane<Q> {
         let now = self.now;
         let claim = loop {
             let share = self.schedule.front(class)?;
-            let (handle, part) = (share.handle, share.part);
+            let handle = share.handle;
+            let part = if self.core.mutant(Mutation::UnitOfAnotherPart) { 0 } else { share.part };
             if share.deadline <= now {
                 self.core.stop(handle, Stop::TimedOut);
             }
@@ -81,13 +82,8 @@ impl<Q: Queue> Lane<Q> {
         });
         // A flush alone has no extents, hence no unit of bytes.
         let (extent, pos, left) = unit.map_or((0, 0, 0), |u| (u.extent, u.pos, u.bytes));
-        let flushes = if unit.is_none() { self.flushes_of(&claim) } else { 0 };
+        let flushes = if unit.is_none() { self.core.flushes_of(&claim) } else { 0 };
         Some(self.open_run(claim, (extent, pos, left), flushes))
-    }
-
-    /// How many flushes make what a transfer wrote durable: one for each member of a stripe.
-    pub(super) fn flushes_of(&self, claim: &Claim) -> u32 {
-        self.core.table.body(claim).map_or(0, |job| job.target().flushes())
     }
 
     pub(super) fn open_run(
@@ -147,7 +143,7 @@ impl<Q: Queue> Lane<Q> {
         run.pos += command.take as u64;
         run.left -= command.take as u64;
         run.outstanding += 1;
-        let more = run.left > 0;
+        let mut more = run.left > 0;
         if command.scratch && job.op == Op::Write {
             self.scratch.window(slot as usize).sub(0, memory.len()).copy_from(memory);
         }
@@ -157,6 +153,8 @@ impl<Q: Queue> Lane<Q> {
         entry.region = if command.scratch { u32::MAX } else { piece.region };
         (entry.done, entry.attempts, entry.issued, entry.flush) = (0, 0, now, false);
         self.push(slot);
+        // Refused, and stopped meanwhile: the run may be closed by now.
+        more &= self.runs[index as usize].is_some();
         if !more && self.core.mutant(Mutation::LeaseReturnedEarly) {
             self.close_early(index);
         }
@@ -221,7 +219,9 @@ impl<Q: Queue> Lane<Q> {
         let buffer = registered(&self.fixed, slot.region, window).filter(|_| target.unfixed.is_none());
         self.slots.get_mut(index).fixed = buffer.is_some();
         let path = Path::of(target.kind, target.direct, command.scratch, buffer.is_some());
-        if job.require().is_some_and(|wanted| wanted != path) && !slot.flush {
+        let demanded =
+            job.require().filter(|_| !slot.flush && !self.core.mutant(Mutation::PathNotCheckedAgain));
+        if demanded.is_some_and(|wanted| wanted != path) {
             return self.refuse(index, path);
         }
         let user_data = self.slots.user_data(index, job.trace_id);

@@ -267,16 +267,18 @@ impl<Q: Queue> Lane<Q> {
 
     /// Fails everything that is left and waits at most `grace` for what is in flight. True: all of it drained.
     pub fn drain(&mut self, grace: Duration, reason: Stop) -> bool {
-        self.hear();
-        for share in self.schedule.drain() {
-            self.core.stop(share.handle, reason);
-        }
         for run in self.runs.iter().flatten() {
             self.core.stop(run.claim.handle, reason);
         }
         let until = self.core.clock.now() + u64::try_from(grace.as_nanos()).unwrap_or(u64::MAX / 2);
         loop {
             self.now = self.core.clock.now();
+            // Whoever sends a message or deals a share meanwhile is answered now, not when all has drained.
+            self.inbox.bell.get_up();
+            self.hear();
+            for share in self.schedule.drain() {
+                self.core.stop(share.handle, reason);
+            }
             self.fill(); // gives back what was claimed and not issued
             if self.in_flight + self.queued == 0 && self.runs.iter().all(Option::is_none) {
                 return true;

@@ -4,13 +4,11 @@
 //! who published, who saw the body, who was woken. A lost wake-up shows as a thread that waits for ever, which loom
 //! reports as too many branches.
 
-use super::bell::Bell;
-use super::inbox::Inbox;
-use super::mailbox::Mailbox;
-use super::schedule::Share;
+mod inbox;
+
 use super::slots::{Admission, Claim, Handle, Last, Published, Stop, Table};
-use crate::plan::UnitCursor;
-use loom::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::plan::PARTS;
+use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use std::task::{Wake, Waker};
@@ -73,8 +71,12 @@ impl World {
     }
 
     fn submit(&self, units: u32) -> Handle {
+        self.submit_parts(&[units])
+    }
+
+    fn submit_parts(&self, units: &[u32]) -> Handle {
         let mut parts = [0; PARTS];
-        parts[0] = units;
+        parts[..units.len()].copy_from_slice(units);
         let admission = Admission { units: parts, deadline: 0, submitted: 0, tag: 0 };
         self.table.activate(BODY, admission).expect("an entry is free")
     }
@@ -109,8 +111,16 @@ impl World {
 
     /// A lane: claims and finishes units until there are none. Answers how many.
     fn lane(&self, handle: Handle) -> u32 {
+        self.lane_of(handle, 0)
+    }
+
+    /// The same of a part. Its units come in order, each once.
+    fn lane_of(&self, handle: Handle, part: u8) -> u32 {
         let mut units = 0;
-        while let Some(claim) = self.table.claim(handle, 0) {
+        let mut next = 0;
+        while let Some(claim) = self.table.claim(handle, part) {
+            assert!(claim.unit >= next, "unit {} of part {part} is claimed twice", claim.unit);
+            next = claim.unit + 1;
             units += 1;
             self.finish(claim);
         }
@@ -118,7 +128,7 @@ impl World {
     }
 
     fn stop(&self, handle: Handle, reason: Stop) {
-        self.table.stop(handle, reason).into_iter().for_each(|last| self.publish(last));
+        self.table.stop(handle, reason, PARTS).into_iter().for_each(|last| self.publish(last));
     }
 
     /// What `Core::abandon` does, without its regions.
@@ -205,6 +215,45 @@ fn loom_cancel_against_the_last_finish() {
     });
 }
 
+/// Each part's units are claimed by a lane of its own, while somebody stops them all.
+#[test]
+fn loom_stop_against_claims_of_two_parts() {
+    model(|| {
+        let world = World::new(1);
+        let handle = world.submit_parts(&[1, 2]);
+        let other = spawn(&world, move |w| w.lane_of(handle, 1));
+        let stop = spawn(&world, move |w| {
+            w.stop(handle, Stop::Cancelled);
+            assert!((0..2).all(|part| !w.table.claimable(handle, part)), "a unit was left to be claimed");
+        });
+        assert!(world.lane_of(handle, 0) <= 1);
+        // Units that were neither claimed nor taken away would leave it open for ever.
+        world.wait(handle);
+        assert!(other.join().unwrap() <= 2);
+        stop.join().unwrap();
+        world.all_over(1);
+    });
+}
+
+/// A handle of two parts against the next use of its entry, which has other parts.
+#[test]
+fn loom_a_stale_part_against_the_next_use_of_its_entry() {
+    model(|| {
+        let world = World::new(1);
+        let old = world.submit_parts(&[1, 1]);
+        let late = spawn(&world, move |w| w.lane_of(old, 1));
+        let stop = spawn(&world, move |w| w.stop(old, Stop::Cancelled));
+        world.lane(old);
+        world.wait(old);
+        let new = world.submit_parts(&[0, 1]);
+        assert_eq!(world.lane_of(new, 1), 1, "the units of a transfer are its own");
+        world.wait(new);
+        assert!(late.join().unwrap() <= 1);
+        stop.join().unwrap();
+        world.all_over(2);
+    });
+}
+
 #[test]
 fn loom_detach_against_publish() {
     model(|| {
@@ -268,136 +317,5 @@ fn loom_a_stale_cancel_against_the_next_use_of_its_entry() {
         world.wait(new);
         late.join().unwrap();
         world.all_over(2);
-    });
-}
-
-/// A lane, its bell, and an inbox of two flags: shares, for which it needs room, and messages.
-struct House {
-    bell: Bell,
-    /// Writes to the bell's descriptor.
-    writes: std::sync::Arc<Signs>,
-    share: AtomicBool,
-    message: AtomicBool,
-}
-
-impl House {
-    fn new() -> Arc<House> {
-        let off = || AtomicBool::new(false);
-        let writes = std::sync::Arc::new(Signs::default());
-        let written = writes.clone();
-        let bell = Bell::simulated(move || written.add());
-        Arc::new(House { bell, writes, share: off(), message: off() })
-    }
-
-    /// As crossbeam's queues do, it looks before it takes, and may see what was there a while ago.
-    fn hear(&self) -> u32 {
-        let take = |flag: &AtomicBool| flag.load(Ordering::Relaxed) && flag.swap(false, Ordering::AcqRel);
-        take(&self.share) as u32 + take(&self.message) as u32
-    }
-
-    /// The lane's loop around its sleep. A queue that polls the descriptor is woken by a *new* write, and may reap the
-    /// sign of one whenever the lane reaps.
-    fn lane(&self, expected: u32) {
-        let (mut heard, mut reaped) = (self.hear(), 0);
-        while heard < expected {
-            let anything = || self.share.load(Ordering::Relaxed) || self.message.load(Ordering::Relaxed);
-            if self.bell.lie_down(true, anything) {
-                self.writes.wait(reaped);
-            }
-            self.bell.get_up();
-            reaped = self.writes.count();
-            heard += self.hear();
-        }
-    }
-}
-
-#[test]
-fn loom_a_share_and_a_message_wake_a_sleeping_lane() {
-    model(|| {
-        let house = House::new();
-        let (dealer, sender) = (house.clone(), house.clone());
-        let deals = thread::spawn(move || {
-            dealer.share.swap(true, Ordering::Release);
-            dealer.bell.ring_if_asleep();
-        });
-        let sends = thread::spawn(move || {
-            sender.message.swap(true, Ordering::Release);
-            sender.bell.ring();
-        });
-        house.lane(2);
-        (deals.join().unwrap(), sends.join().unwrap());
-    });
-}
-
-/// Also with a message, whose ring the lane may reap the sign of before it sleeps.
-#[test]
-fn loom_a_ring_whose_sign_was_reaped_deafens_no_lane() {
-    model(|| {
-        let house = House::new();
-        let dealer = house.clone();
-        let deals = thread::spawn(move || {
-            dealer.message.swap(true, Ordering::Release);
-            dealer.bell.ring();
-            dealer.share.swap(true, Ordering::Release);
-            dealer.bell.ring_if_asleep();
-        });
-        house.lane(2);
-        deals.join().unwrap();
-    });
-}
-
-#[test]
-fn loom_a_mailbox_wakes_its_client() {
-    model(|| {
-        let mailbox = Arc::new(Mailbox::new(2));
-        let put = |index| {
-            let mailbox = mailbox.clone();
-            thread::spawn(move || assert!(!mailbox.put(Handle { index, generation: 0 })))
-        };
-        let lanes = [put(0), put(1)];
-        let (signs, mut woken, mut got) = (std::sync::Arc::new(Signs::default()), 0, 0);
-        let waker = Waker::from(signs.clone());
-        while got < 2 {
-            if !mailbox.wait(&waker, 1) {
-                woken = signs.wait(woken);
-            }
-            while mailbox.take().is_some() {
-                got += 1;
-            }
-        }
-        lanes.into_iter().for_each(|lane| lane.join().unwrap());
-    });
-}
-
-/// The client goes while a lane puts: one of the two takes the handle out, and neither leaves it.
-#[test]
-fn loom_a_mailbox_closed_against_put_is_emptied() {
-    model(|| {
-        let mailbox = Arc::new(Mailbox::new(1));
-        let lane = mailbox.clone();
-        let lane = thread::spawn(move || {
-            let closed = lane.put(Handle { index: 0, generation: 0 });
-            u32::from(closed && lane.take().is_some())
-        });
-        mailbox.close();
-        let taken = u32::from(mailbox.take().is_some());
-        assert_eq!(taken + lane.join().unwrap(), 1, "a completion was left in a mailbox that nobody reads");
-    });
-}
-
-/// A share that reaches an inbox while its lane dies is handed out by one of the two, so that its transfer fails.
-#[test]
-fn loom_a_share_dealt_to_a_dying_lane_is_buried_once() {
-    model(|| {
-        let inbox = Arc::new(Inbox::new(1, 1, Bell::silent()));
-        let lane = inbox.clone();
-        let lane = thread::spawn(move || lane.die().count());
-        let handle = Handle { index: 0, generation: 0 };
-        let cursor = UnitCursor::new(4096, 1);
-        let taken = inbox.deal(Share { handle, class: 0, part: 0, deadline: 0, cursor }, |_| true);
-        let buried = if taken { 0 } else { inbox.bury().count() };
-        let buried = buried + lane.join().unwrap();
-        assert!(if taken { buried == 1 } else { buried <= 1 }, "a share was lost, or buried twice");
-        assert_eq!(inbox.bury().count(), 0, "a share is left in an inbox that nobody hears");
     });
 }

@@ -65,4 +65,18 @@ pub enum Mutation {
     ErrorOverwritten,
     /// A unit is given back when its last command was issued, not when it ended.
     LeaseReturnedEarly,
+    /// A stop leaves the units of all parts but the first to be claimed.
+    PartForgottenAtStop,
+    /// A unit is claimed of the first part, whichever the share is of.
+    UnitOfAnotherPart,
+    /// One member of a stripe is not flushed.
+    MemberNotFlushed,
+    /// The first flush that succeeds counts for all members.
+    FirstFlushCounts,
+    /// A status of passthrough is taken for a length.
+    StatusIsLength,
+    /// A command is asked again whatever the status says.
+    StatusRetried,
+    /// A demanded path is not looked at again when a command is pushed.
+    PathNotCheckedAgain,
 }

@@ -3,10 +3,11 @@
 use super::Mutation;
 use super::core::FLUSHED;
 use super::failure::Failure;
+use super::issue::registered;
 use super::lane_loop::Lane;
 use super::path::Path;
 use crate::queue::{Answer, Queue};
-use crate::target::{Decoded, Op};
+use crate::target::{Decoded, Fault, Op};
 
 /// How often a command is asked again with nothing gained.
 const ATTEMPTS: u8 = 8;
@@ -67,11 +68,21 @@ impl<Q: Queue> Lane<Q> {
     fn judge(&mut self, index: u16, result: i32) -> Verdict {
         let eof_again = self.core.mutant(Mutation::EofResubmitted);
         let short_is_success = self.core.mutant(Mutation::ShortIsSuccess);
+        let status_is_length = self.core.mutant(Mutation::StatusIsLength);
+        let status_retried = self.core.mutant(Mutation::StatusRetried);
         let Some(run) = &self.runs[self.slots.get(index).run as usize] else { return Verdict::Done };
         let Some(job) = self.core.table.body(&run.claim) else { return Verdict::Done };
         let (target, op, stopped) = (job.target(), job.op, self.core.table.stopped(&run.claim).is_some());
         let slot = self.slots.get_mut(index);
-        match target.decode(result, slot.command.len - slot.done) {
+        let gone = registered(&self.fixed, slot.region, slot.memory).is_none();
+        let decoded = match target.decode(result, slot.command.len - slot.done) {
+            Decoded::Again(Fault::Nvme(_)) | Decoded::Failed(Fault::Nvme(_)) if status_is_length => {
+                Decoded::Moved(result as u32)
+            }
+            Decoded::Failed(fault @ Fault::Nvme(_)) if status_retried => Decoded::Again(fault),
+            decoded => decoded,
+        };
+        match decoded {
             Decoded::Moved(_) if slot.flush => Verdict::Done,
             Decoded::Moved(bytes) => {
                 let command = slot.command;
@@ -96,6 +107,8 @@ impl<Q: Queue> Lane<Q> {
                 Verdict::Pause
             }
             Decoded::Again(fault) => Verdict::Fail(Failure::exhausted(op, fault)),
+            // Its region was dropped between its push and its enter: it goes on unregistered.
+            Decoded::Failed(Fault::Errno(libc::EFAULT)) if slot.fixed && gone => Verdict::Pause,
             Decoded::Failed(fault) => Verdict::Fail(Failure::of(op, fault)),
         }
     }
@@ -112,6 +125,7 @@ impl<Q: Queue> Lane<Q> {
         counters.commands.add(1);
         counters.took(self.now.saturating_sub(slot.issued));
         let error_overwritten = self.core.mutant(Mutation::ErrorOverwritten);
+        let first_counts = self.core.mutant(Mutation::FirstFlushCounts);
         let Some(run) = &mut self.runs[slot.run as usize] else { return };
         run.outstanding -= 1;
         let Some(job) = self.core.table.body(&run.claim) else { return };
@@ -119,7 +133,8 @@ impl<Q: Queue> Lane<Q> {
         match failure {
             None if slot.flush => {
                 run.flushed += 1;
-                if run.flushed == job.target().flushes() {
+                let wanted = if first_counts { 1 } else { self.core.flushes_of(&run.claim) };
+                if run.flushed == wanted {
                     run.paths |= FLUSHED;
                 }
             }
@@ -190,7 +205,7 @@ impl<Q: Queue> Lane<Q> {
         let flushed = run.paths & FLUSHED != 0 || table.faulted(claim) || table.stopped(claim).is_some();
         if wants_flush && !flushed {
             let claim = table.reopen(last);
-            let flushes = self.flushes_of(&claim);
+            let flushes = self.core.flushes_of(&claim);
             let index = self.open_run(claim, (0, 0, 0), flushes);
             self.flushes.push_back(index);
         } else {

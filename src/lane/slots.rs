@@ -321,12 +321,14 @@ impl<B> Table<B> {
 
     /// Stops issuing: no unit is claimed any more. The first reason stays. The caller publishes if it gets the
     /// `Last`: nothing was in flight.
-    pub fn stop(&self, handle: Handle, reason: Stop) -> Option<Last> {
+    ///
+    /// Of the first `most` parts, `PARTS` for all: fewer are the defect `PartForgottenAtStop`.
+    pub fn stop(&self, handle: Handle, reason: Stop, most: usize) -> Option<Last> {
         let claim = self.pin(handle)?;
         let entry = self.entry(handle);
         let _ = entry.stop.compare_exchange(0, reason as u8, Ordering::AcqRel, Ordering::Relaxed);
         // The pin keeps the generation in place, so these swaps cannot hit another transfer.
-        let parts = &entry.claims[..entry.parts.load(Ordering::Relaxed) as usize];
+        let parts = &entry.claims[..most.min(entry.parts.load(Ordering::Relaxed) as usize)];
         let unclaimed: u32 =
             parts.iter().map(|part| part.swap(word(handle.generation, 0), Ordering::AcqRel) as u32).sum();
         self.release(claim, 1 + unclaimed)
@@ -349,9 +351,10 @@ impl<B> Table<B> {
         (state >> 32) as u32 == handle.generation && phase_of(state) == Phase::Abandoned
     }
 
-    /// Notes when the first command was issued.
+    /// Notes when the first command was issued. Each part has a first one: the first of them stays.
     pub fn mark_started(&self, claim: &Claim, now: u64) {
-        self.entry(claim.handle).started.store(now.max(1), Ordering::Relaxed);
+        let started = &self.entry(claim.handle).started;
+        let _ = started.compare_exchange(0, now.max(1), Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Adds what a unit moved, and by which paths.

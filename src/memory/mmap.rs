@@ -32,7 +32,9 @@ impl Mapping {
         let len = len.max(1).checked_next_multiple_of(PAGE).ok_or(io::ErrorKind::InvalidInput)?;
         let slack = if len >= HUGE { HUGE - PAGE } else { 0 };
         let all = len.checked_add(slack).and_then(NonZeroUsize::new).ok_or(io::ErrorKind::InvalidInput)?;
-        let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE;
+        // Miri knows no other flags than the first.
+        let reserve = if cfg!(miri) { MapFlags::empty() } else { MapFlags::MAP_NORESERVE };
+        let flags = MapFlags::MAP_PRIVATE | reserve;
         // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing of ours.
         let whole =
             unsafe { mmap_anonymous(None, all, ProtFlags::PROT_READ | ProtFlags::PROT_WRITE, flags)? }.cast();
@@ -138,6 +140,9 @@ fn number() -> Option<&'static AtomicU64> {
 
 impl ForkGuard {
     pub fn new() -> io::Result<ForkGuard> {
+        if cfg!(miri) {
+            return Err(io::ErrorKind::Unsupported.into()); // it knows no such advice, and forks nobody
+        }
         if number().is_none() {
             let page = Mapping::new(PAGE)?;
             // SAFETY: advice on our own page, which is empty.

@@ -9,11 +9,15 @@
 mod device;
 mod disk;
 mod log;
+mod passthrough;
+mod port;
 mod rng;
 
-pub use device::{Device, Port, trace_of};
+pub use device::{Device, trace_of};
 pub use disk::{BLANK, Disk, bytes, bytes_mut};
 pub use log::{Command, Counts, Fault, Faults};
+pub use passthrough::passes;
+pub use port::Port;
 pub use rng::{Rng, content};
 
 use super::{Answer, Queue, Wait};

@@ -2,10 +2,13 @@
 
 use super::memory::{Fence, LOOSE, OWNED, POISON, RAW, REGISTERED};
 use super::ride::{Flag, Ride, Route, Span, State};
+use super::stripes::Dealt;
 use super::world::{CACHED, DISK, READ, WRITTEN, World};
-use crate::lane::{Admission, Handle, Job, Mailbox, Priority, Share, Source, Stop, Transfer, units_of};
+use crate::lane::{
+    Admission, Extent, Handle, Job, Mailbox, Path, Priority, Source, Stop, Transfer, units_of,
+};
 use crate::memory::{RawExtent, RawOutcome};
-use crate::plan::UnitCursor;
+use crate::plan::routes;
 use crate::queue::sim::{Rng, bytes_mut, content, raw_list};
 use crate::target::Op;
 use std::sync::Arc;
@@ -116,10 +119,29 @@ impl World {
             let window = transfer.extents().last().expect("just pushed").window();
             spans.push(self.fill(op, trace, Span { offset, len, window }));
         }
+        if rng.chance(300) {
+            transfer.require = self.demandable(&transfer);
+        }
         let durable = op == Op::Write && rng.chance(400);
+        transfer.durable = durable;
         let mail = rng.chance(400).then(|| rng.below(3) as usize);
         let source = Source::Owned(transfer);
         (!spans.is_empty()).then_some(Draft { op, disk, spans, fences, durable, source, raw: None, mail })
+    }
+
+    /// The path that all of a transfer would take, if it is one: see `Shared::check_path`.
+    fn demandable(&self, transfer: &Transfer) -> Option<Path> {
+        let target = &transfer.target;
+        let path = |extent: &Extent| {
+            let fixed = !self.memory.is_gone(extent.window());
+            match routes(&target.geometry, extent.offset(), extent.len(), extent.window().addr()) {
+                (true, false) => Some(Path::of(target.kind, target.direct, false, fixed)),
+                (false, true) => Some(Path::of(target.kind, target.direct, true, false)),
+                _ => None,
+            }
+        };
+        let first = path(transfer.extents().first()?)?;
+        transfer.extents().iter().all(|extent| path(extent) == Some(first)).then_some(first)
     }
 
     /// A list of pointers, into a registered region or into loose memory.
@@ -187,8 +209,7 @@ impl World {
             durable: draft.durable,
             mailbox,
         };
-        let units = units_of(&job, self.plan.unit);
-        let block = job.target().geometry.block;
+        let (units, require, target) = (units_of(&job, self.plan.unit), job.require(), job.target().clone());
         let admission = Admission { units, deadline, submitted, tag: trace as u64 };
         let handle = match self.core.table.activate(job, admission) {
             Ok(handle) => handle,
@@ -205,11 +226,14 @@ impl World {
         self.rides.borrow_mut().push(Ride {
             handle,
             op: draft.op,
-            disk: draft.disk,
+            target: draft.disk,
+            parts: units.iter().filter(|units| **units > 0).count(),
+            require,
             spans: draft.spans,
             raw: draft.raw,
             fences: draft.fences,
             durable: draft.durable,
+            submitted,
             deadline,
             cancelled: None,
             route,
@@ -218,35 +242,11 @@ impl World {
             idle_ticks: 0,
         });
         let class = rng.pick(&[Priority::Urgent, Priority::High, Priority::Normal, Priority::Low]) as u8;
-        let cursor = UnitCursor::new(self.plan.unit, block);
-        self.deal(rng, Share { handle, class, part: 0, deadline, cursor }, units[0] as usize);
+        self.deal(rng, handle, &target, Dealt { class, deadline, units });
         if self.core.closing.load(Ordering::SeqCst) {
             self.core.stop(handle, Stop::Shutdown);
         }
         true
-    }
-
-    /// See `Shared::deal`, which this follows.
-    fn deal(&self, rng: &mut Rng, share: Share, units: usize) {
-        let lanes = self.plan.lanes;
-        let near = if units < lanes { rng.below(lanes as u64) as usize } else { 0 };
-        let (mut dealt, mut dead) = (0, false);
-        for step in 0..lanes {
-            let inbox = &self.inboxes[(near + step) % lanes];
-            let taken = inbox.deal(share, |share| self.core.claimable(share));
-            dealt += taken as usize;
-            dead |= !taken;
-            if dealt == units {
-                break;
-            }
-        }
-        if dealt == 0 {
-            self.core.stop(share.handle, Stop::LaneFailed);
-        }
-        if dead {
-            let dead = (0..lanes).filter(|lane| self.ended(*lane));
-            dead.flat_map(|lane| self.inboxes[lane].bury()).for_each(|h| self.core.stop(h, Stop::LaneFailed));
-        }
     }
 
     fn some_ride(&self, wanted: impl Fn(&Ride) -> bool) -> Option<usize> {

@@ -1,11 +1,11 @@
 //! A completion against what the device really did.
 
 use super::memory::POISON;
-use super::ride::{Ride, State};
-use super::world::World;
+use super::ride::{Ride, Span, State};
+use super::world::{CACHED, World};
 use crate::error::ErrorKind;
 use crate::lane::{Completion, Path};
-use crate::queue::sim::{BLANK, Command, Device, bytes, content};
+use crate::queue::sim::{BLANK, Command, Device, bytes, content, passes};
 use crate::target::Op;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -17,11 +17,35 @@ const ATTEMPTS: u32 = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Moved,
-    /// Where it failed, and why.
-    Failed(u64, ErrorKind, i32),
+    Failed(Failed),
     /// It was not asked to the end: only a stop explains that.
     Dropped,
 }
+
+/// Where a command failed, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Failed {
+    at: u64,
+    kind: ErrorKind,
+    errno: Option<i32>,
+    status: Option<u16>,
+    /// It was asked again too often. Or its transfer was stopped by then: that is no failure.
+    exhausted: bool,
+}
+
+impl Failed {
+    fn errno(at: u64, kind: ErrorKind, errno: i32) -> Fate {
+        Fate::Failed(Failed { at, kind, errno: Some(errno), status: None, exhausted: errno == libc::EAGAIN })
+    }
+
+    fn status(at: u64, status: i32, exhausted: bool) -> Fate {
+        let kind = if status == 0x080 { ErrorKind::OutOfBounds } else { ErrorKind::Io };
+        Fate::Failed(Failed { at, kind, errno: None, status: Some(status as u16), exhausted })
+    }
+}
+
+/// What an error says, its place first.
+type Told = (Option<u32>, Option<u64>, Option<u64>, ErrorKind, Option<i32>, Option<u16>);
 
 /// Bytes of an extent that one command was to move.
 struct Part<'a> {
@@ -55,8 +79,15 @@ fn fate(command: &Command, start: u64, end: u64, block: u64) -> Fate {
         let at = start.max(*offset);
         match -*result {
             libc::EAGAIN | libc::EINTR if attempts < ATTEMPTS => attempts += 1,
-            libc::EAGAIN | libc::EINTR => fate = Fate::Failed(at, ErrorKind::Io, libc::EAGAIN),
-            errno if errno > 0 => fate = Fate::Failed(at, kind_of(errno), errno),
+            libc::EAGAIN | libc::EINTR => fate = Failed::errno(at, ErrorKind::Io, libc::EAGAIN),
+            // Its buffer went while it was queued: asked again without.
+            libc::EFAULT => {}
+            errno if errno > 0 => fate = Failed::errno(at, kind_of(errno), errno),
+            _ if command.passthrough => match *result {
+                0 => fate = Fate::Moved,
+                status if passes(status) && attempts < ATTEMPTS => attempts += 1,
+                status => fate = Failed::status(at, status, passes(status)),
+            },
             _ => {
                 let moved = done + *result as u64;
                 if command.offset + moved >= end {
@@ -65,7 +96,7 @@ fn fate(command: &Command, start: u64, end: u64, block: u64) -> Fate {
                     (done, attempts) = (moved / block * block, 0);
                 } else {
                     let (kind, errno) = zero(command.op);
-                    fate = Fate::Failed(at, kind, errno);
+                    fate = Failed::errno(at, kind, errno);
                 }
             }
         }
@@ -110,9 +141,10 @@ impl World {
     }
 
     fn compare(&self, index: usize, ride: &Ride, completion: &Completion, device: &Device) {
-        let log = &device.log[index + 1];
-        let parts = parts(ride, log, device.disks[ride.disk].block);
-        let flushes: Vec<Fate> = log.iter().filter(|c| c.op == Op::Flush).map(|c| fate(c, 0, 0, 1)).collect();
+        let log: Vec<Command> = device.log[index + 1].iter().map(|c| self.laid(ride.target, c)).collect();
+        let parts = parts(ride, &log, device.disks[ride.target].block);
+        let flushes: Vec<(usize, Fate)> =
+            log.iter().filter(|c| c.op == Op::Flush).map(|c| (c.disk, fate(c, 0, 0, 1))).collect();
         let context = || format!("transfer {}: {completion:?}, {ride:?}", index + 1);
         let mut moved = vec![0; ride.spans.len()];
         for part in parts.iter().filter(|part| part.fate == Fate::Moved) {
@@ -136,13 +168,22 @@ impl World {
             .map(|p| path(ride, p))
             .fold(0, |all, p| all | p as u32);
         assert_eq!(completion.paths.0, paths, "I6: paths, {}", context());
+        let other = parts.iter().find(|part| ride.require.is_some_and(|wanted| path(ride, part) != wanted));
+        assert!(other.is_none(), "I6: issued by another path: {:?}, {}", other.map(|p| p.command), context());
         assert!(completion.times.queued <= completion.times.total, "{}", context());
+        let started = ride.submitted + completion.times.queued.as_nanos() as u64;
+        let first = log.iter().map(|command| command.begun).min();
+        assert!(
+            first.is_none_or(|first| started <= first),
+            "its first command was at {first:?}, {}",
+            context()
+        );
         self.compare_bytes(index + 1, ride, &parts, device);
         let flushed = ride.durable || ride.op == Op::Flush;
         if completion.result.is_ok() && flushed {
-            assert!(flushes.contains(&Fate::Moved), "I12: no flush, {}", context());
-            let durable = device.disks[ride.disk].durable;
-            assert!(log.iter().all(|c| c.write <= durable), "I12: not durable, {}", context());
+            assert!(self.flushed(ride, &flushes), "I12: a disk without a flush, {}", context());
+            let durable = |c: &Command| c.write <= device.disks[c.disk].durable;
+            assert!(log.iter().all(durable), "I12: not durable, {}", context());
         }
     }
 
@@ -150,39 +191,55 @@ impl World {
         &self,
         ride: &Ride,
         completion: &Completion,
-        (parts, flushes): (&[Part], &[Fate]),
+        (parts, flushes): (&[Part], &[(usize, Fate)]),
         context: &dyn Fn() -> String,
     ) {
-        let failures = parts.iter().filter_map(|part| match part.fate {
-            Fate::Failed(at, kind, errno) => {
-                Some((Some(part.span as u32), Some(at), Some(part.range.end - at), kind, Some(errno)))
+        let of_part = parts.iter().filter_map(|part| match part.fate {
+            Fate::Failed(f) => {
+                let left = Some(part.range.end - f.at);
+                Some((f.exhausted, (Some(part.span as u32), Some(f.at), left, f.kind, f.errno, f.status)))
             }
             _ => None,
         });
-        let flush_failures = flushes.iter().filter_map(|fate| match fate {
-            Fate::Failed(_, kind, errno) => Some((None, None, None, *kind, Some(*errno))),
+        let of_flush = flushes.iter().filter_map(|(_, fate)| match fate {
+            Fate::Failed(f) => Some((f.exhausted, (None, None, None, f.kind, f.errno, f.status))),
             _ => None,
         });
-        let first = failures.chain(flush_failures).min_by_key(|(span, at, ..)| (*span, *at));
+        let mut failures: Vec<(bool, Told)> = of_part.chain(of_flush).collect();
+        failures.sort_by_key(|(_, (span, at, ..))| (*span, *at));
         let asked: u64 = ride.spans.iter().map(|span| span.len).sum();
-        let flushed = flushes.contains(&Fate::Moved) || !(ride.durable || ride.op == Op::Flush);
+        let flushed = self.flushed(ride, flushes) || !(ride.durable || ride.op == Op::Flush);
         let whole = completion.bytes == asked && flushed;
-        match (&completion.result, first) {
-            // Of a stopped transfer a command is not asked again, however often it was before: that is no failure.
-            (Err(error), Some((.., Some(libc::EAGAIN)))) if self.explains(ride, error.kind()) => {}
-            (Err(error), Some(failure)) => {
-                let told =
-                    (error.extent_index(), error.offset(), error.length(), error.kind(), error.errno());
-                assert_eq!(told, failure, "I4: not the first failure, {}", context());
+        let Err(error) = &completion.result else {
+            assert!(failures.is_empty(), "I4: a failure was not told: {failures:?}, {}", context());
+            return assert!(whole, "I4: success, and not all was done, {}", context());
+        };
+        assert!(!whole, "I4: all was done, and yet {}", context());
+        // Of a stopped transfer a command is not asked again, however often it was before: that is no failure.
+        let stopped = ride.cancelled.is_some() || self.explains(ride, ErrorKind::TimedOut);
+        let stopped = stopped || self.core.closing.load(Ordering::SeqCst) || self.failed.get();
+        let sure = failures.iter().find(|(exhausted, _)| !(*exhausted && stopped)).map(|(_, told)| *told);
+        let told = (error.extent_index(), error.offset(), error.length(), error.kind());
+        let told: Told = (told.0, told.1, told.2, told.3, error.errno(), error.nvme_status());
+        // Nothing is known of a command that was refused; what failed before it in the transfer is told first.
+        let refused = told.3 == ErrorKind::PathUnavailable;
+        let place = |told: &Told| (told.0, told.1);
+        match sure {
+            Some(sure) if !refused => {
+                let first =
+                    failures.iter().take_while(|(_, f)| place(f) <= place(&sure)).any(|(_, f)| *f == told);
+                assert!(first, "I4: not the first failure: {failures:?}, {}", context());
             }
-            (Ok(()), Some(failure)) => panic!("I4: a failure was not told: {failure:?}, {}", context()),
-            (Ok(()), None) => assert!(whole, "I4: success, and not all was done, {}", context()),
-            (Err(error), None) => {
-                assert!(!whole, "I4: all was done, and yet {}", context());
-                let possible = self.explains(ride, error.kind());
-                assert!(possible, "I3: stopped for no reason, {}", context());
-            }
+            Some(sure) => assert!(place(&told) <= place(&sure), "I4: not the first failure, {}", context()),
+            None if failures.iter().any(|(_, f)| *f == told) => {}
+            None => assert!(self.explains(ride, told.3), "I3: stopped for no reason, {}", context()),
         }
+        assert!(!refused || self.explains(ride, told.3), "I6: the path was there, {}", context());
+    }
+
+    /// Whether each disk of the target was flushed.
+    fn flushed(&self, ride: &Ride, flushes: &[(usize, Fate)]) -> bool {
+        self.disks_of(ride.target).all(|disk| flushes.contains(&(disk, Fate::Moved)))
     }
 
     /// Whether something stopped a transfer that would be told as `kind`.
@@ -192,22 +249,27 @@ impl World {
             ErrorKind::TimedOut => ride.deadline <= self.now(),
             ErrorKind::Shutdown => self.core.closing.load(Ordering::SeqCst),
             ErrorKind::LaneFailed => self.failed.get(),
+            ErrorKind::PathUnavailable => {
+                let gone = |span: &Span| self.memory.is_gone(span.window);
+                ride.require.is_some() && ride.spans.iter().any(gone)
+            }
             _ => false,
         }
     }
 
     /// The bytes themselves, in memory and on the disk.
     fn compare_bytes(&self, trace: usize, ride: &Ride, parts: &[Part], device: &Device) {
-        let disk = &device.disks[ride.disk];
         for (number, span) in ride.spans.iter().enumerate() {
             let whole: Vec<&Part> =
                 parts.iter().filter(|p| p.span == number && p.fate == Fate::Moved).collect();
             let memory = bytes(span.window);
             for (at, byte) in span.range().zip(memory) {
                 let sure = whole.iter().any(|part| part.range.contains(&at));
+                let (disk, there) = self.place(ride.target, at);
+                let disk = &device.disks[disk];
                 let (is, wanted, unmoved) = match ride.op {
-                    Op::Write => (disk.data[at as usize], content(trace as u32, at), BLANK),
-                    _ => (*byte, content(0, at), POISON),
+                    Op::Write => (disk.data[there as usize], content(trace as u32, at), BLANK),
+                    _ => (*byte, content(disk.salt, there), POISON),
                 };
                 let right = is == wanted || !sure && is == unmoved;
                 assert!(right, "I4: transfer {trace}, extent {number}: {is:#x} at {at}, not {wanted:#x}");
@@ -254,7 +316,10 @@ fn outcomes(ride: &Ride, completion: &Completion) -> Vec<(u64, i32)> {
 fn path(ride: &Ride, part: &Part) -> Path {
     let window = ride.spans[part.span].window;
     let straight = (window.addr()..window.addr() + window.len() as u64).contains(&part.command.addr);
-    match (straight, ride.disk == super::world::CACHED, part.command.fixed) {
+    match (straight, ride.target == CACHED, part.command.fixed) {
+        (false, ..) if part.command.passthrough => Path::UringCmdScratch,
+        (_, _, true) if part.command.passthrough => Path::UringCmdFixed,
+        (_, _, false) if part.command.passthrough => Path::UringCmd,
         (false, ..) => Path::Scratch,
         (_, false, true) => Path::Fixed,
         (_, false, false) => Path::Plain,

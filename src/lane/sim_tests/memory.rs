@@ -4,11 +4,11 @@ use super::plan::Plan;
 use super::world::{World, current};
 use crate::lane::{Acks, Control, Core};
 use crate::memory::{
-    Mapping, Mem, Region, RegionInner, RegionRange, ReleaseError, Releaser, TableRing, Window,
+    Mapping, Mem, Region, RegionInner, RegionRange, ReleaseError, Releaser, Slabs, TableRing, Window,
 };
 use crate::queue::sim::{Rng, bytes, bytes_mut};
 use std::cell::RefCell;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// Bytes of each region.
@@ -35,6 +35,8 @@ pub struct Memory {
     cells: [RefCell<Vec<bool>>; 2],
     table: TableRing,
     command: u32,
+    /// Dropped under leases.
+    gone: RefCell<Vec<Weak<RegionInner>>>,
 }
 
 /// Memory around an extent that must stay as it is. It is leased as long as the extent's may be in use.
@@ -56,6 +58,7 @@ impl Memory {
             cells: [cells(), cells()],
             table: TableRing::new(false).expect("a table without clones"),
             command: plan.command,
+            gone: RefCell::default(),
         };
         [OWNED, REGISTERED, RAW].into_iter().for_each(|kind| memory.make(core, kind));
         memory
@@ -85,12 +88,36 @@ impl Memory {
 
     /// The region that holds a window whole, and where in it.
     pub fn find(&self, window: Window) -> Option<(Arc<RegionInner>, std::ops::Range<usize>)> {
-        self.regions.iter().find_map(|region| {
-            let inner = region.borrow().as_ref()?.inner().clone();
+        let within = |inner: Arc<RegionInner>| {
             let from = window.addr().checked_sub(inner.base())? as usize;
             let range = from..from + window.len();
             (range.end <= inner.len()).then_some((inner, range))
-        })
+        };
+        let known = self.regions.iter().filter_map(|region| Some(region.borrow().as_ref()?.inner().clone()));
+        let gone = self.gone.borrow();
+        known.chain(gone.iter().filter_map(Weak::upgrade)).find_map(within)
+    }
+
+    /// Whether the rings let go of the region that a window lies in: it was dropped, or a lane would not release it.
+    pub fn is_gone(&self, window: Window) -> bool {
+        self.find(window).is_some_and(|(region, _)| region.pinned().is_none())
+    }
+
+    /// Number and registered buffers of a region.
+    pub fn pinned(&self, kind: usize) -> Option<(u32, Slabs)> {
+        let region = self.regions[kind].borrow();
+        let inner = region.as_ref()?.inner();
+        Some((inner.id, inner.pinned()?))
+    }
+
+    /// Drops the handle of the engine's own memory, whoever has leases on it, and makes another.
+    pub fn drop_owned(&self, world: &World) {
+        let Some(region) = self.regions[OWNED].borrow_mut().take() else { return };
+        self.gone.borrow_mut().retain(|gone| gone.strong_count() > 0);
+        self.gone.borrow_mut().push(Arc::downgrade(region.inner()));
+        drop(region);
+        self.make(&world.core, OWNED);
+        world.tell_of(OWNED);
     }
 
     /// Leases `len` bytes with guards around, of `OWNED` or `REGISTERED`. `None`: no place was found.
@@ -202,6 +229,7 @@ impl Releaser for Quiet {
     fn release(&self, region: &Arc<RegionInner>, _within: Duration) -> bool {
         let Some(world) = current().filter(|_| !std::thread::panicking()) else { return true };
         let Some(Ok(slabs)) = region.registration.get() else { return true };
+        region.unpinned.store(true, std::sync::atomic::Ordering::SeqCst);
         let acks = Acks::new(world.inboxes.len());
         for inbox in &world.inboxes {
             inbox.send(Control::DropBuffers { id: region.id, slabs: *slabs, acks: acks.clone() });

@@ -14,5 +14,6 @@ mod quiet;
 mod ride;
 mod run;
 mod schedules;
+mod stripes;
 mod transitions;
 mod world;

@@ -22,6 +22,13 @@ pub struct Plan {
     /// Generations that command slots and entries begin with.
     pub slot_generation: u32,
     pub entry_generation: u32,
+    /// Members of the targets that are read and written directly, 1 for no stripe; bytes of a chunk.
+    pub members: usize,
+    pub chunk: u64,
+    /// Lanes are dealt out to the members; otherwise all lanes serve all.
+    pub apart: bool,
+    /// Those targets are drives behind passthrough.
+    pub passthrough: bool,
     pub faults: Faults,
     /// Rings that show answers only to an enter that waits.
     pub deferred: bool,
@@ -63,12 +70,17 @@ impl Plan {
             depth,
             room: (depth as u64 + rng.pick(&[0, 0, 1, 3])).max(1) as usize,
             entries: rng.pick(&[3, 6, 12, 24, 40]) as usize,
-            transfers: rng.within(64, 80) as usize,
+            // Under Miri a transfer takes some hundred times as long.
+            transfers: if cfg!(miri) { 8 } else { rng.within(64, 80) as usize },
             block: block as u32,
             command: command as u32,
             unit: command * rng.pick(&[1, 2, 4]),
             slot_generation: generations - 1 - rng.below(24) as u32,
             entry_generation: u32::MAX - rng.below(6) as u32,
+            members: if rng.chance(400) { rng.within(2, 3) as usize } else { 1 },
+            chunk: rng.pick(&[512, 1024, 4096]),
+            apart: rng.chance(750),
+            passthrough: rng.chance(300),
             faults: faults(rng),
             deferred: rng.chance(500),
             intrude: rng.pick(&[0, 5, 20, 60]),

@@ -2,7 +2,7 @@
 
 use super::memory::Fence;
 use crate::error::ErrorKind;
-use crate::lane::Handle;
+use crate::lane::{Handle, Path};
 use crate::memory::{RawExtent, Window};
 use crate::target::Op;
 use std::ops::Range;
@@ -52,11 +52,15 @@ pub enum State {
 pub struct Ride {
     pub handle: Handle,
     pub op: Op,
-    pub disk: usize,
+    pub target: usize,
+    /// Parts of a stripe that it has units in.
+    pub parts: usize,
+    pub require: Option<Path>,
     pub spans: Vec<Span>,
     pub raw: Option<Vec<RawExtent>>,
     pub fences: Vec<Fence>,
     pub durable: bool,
+    pub submitted: u64,
     pub deadline: u64,
     /// The step after which it was cancelled.
     pub cancelled: Option<u64>,

@@ -6,7 +6,8 @@ use super::ride::{Route, State};
 use super::world::World;
 use crate::error::ErrorKind;
 use crate::lane::{Control, Stop};
-use crate::queue::sim::Counts;
+use crate::queue::sim::{Command, Counts};
+use crate::target::Op;
 use std::sync::atomic::Ordering;
 
 /// Half turns that no schedule needs.
@@ -22,8 +23,13 @@ pub struct Seen {
     pub busy: u64,
     pub released: u64,
     pub refused: u64,
-    /// Completions by kind: success, cancelled, timed out, abandoned, a lane failed, shut down, another error.
-    pub results: [u64; 7],
+    /// Transfers with several parts.
+    pub parted: u64,
+    /// Those of which some members were flushed, and others could not be.
+    pub half_flushed: u64,
+    /// Completions by kind: success, cancelled, timed out, abandoned, a lane failed, shut down, its path was not
+    /// left, another error.
+    pub results: [u64; 8],
 }
 
 impl Seen {
@@ -34,6 +40,8 @@ impl Seen {
         sums.into_iter().zip(more).for_each(|(sum, n)| *sum += n);
         self.released += other.released;
         self.refused += other.refused;
+        self.parted += other.parted;
+        self.half_flushed += other.half_flushed;
         self.results.iter_mut().zip(other.results).for_each(|(sum, n)| *sum += n);
     }
 
@@ -44,20 +52,24 @@ impl Seen {
             && self.busy > 0
             && self.released > 0
             && self.refused > 0
+            && self.parted > 0
+            && self.half_flushed > 0
             && self.results.iter().all(|n| *n > 0)
     }
 }
 
 impl std::fmt::Display for Seen {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let [good, cancelled, late, abandoned, dead, shut, failed] = self.results;
+        let [good, cancelled, late, abandoned, dead, shut, path, failed] = self.results;
         let (schedules, transfers, steps) = (self.schedules, self.transfers, self.steps);
         write!(
             f,
             "{schedules} schedules, {transfers} transfers, {steps} half turns; completions: {good} good, "
         )?;
         write!(f, "{cancelled} cancelled, {late} timed out, {abandoned} abandoned, {failed} failed, ")?;
-        write!(f, "{dead} by a dead lane, {shut} by shutdown; submissions refused as busy: {}; ", self.busy)?;
+        write!(f, "{dead} by a dead lane, {shut} by shutdown, {path} for want of their path; ")?;
+        write!(f, "of several parts: {}, half flushed: {}; ", self.parted, self.half_flushed)?;
+        write!(f, "submissions refused as busy: {}; ", self.busy)?;
         write!(
             f,
             "regions released during I/O: {}, refused: {}; faults: {}",
@@ -76,7 +88,7 @@ pub fn run(plan: Plan) -> Seen {
     world.quiet_phase();
     world.check_end();
     let (rides, device) = (world.rides.borrow(), world.device.borrow());
-    let mut results = [0; 7];
+    let mut results = [0; 8];
     for ride in
         rides.iter().filter(|ride| matches!(ride.state, State::Returned | State::Abandoned | State::Over))
     {
@@ -88,7 +100,8 @@ pub fn run(plan: Plan) -> Seen {
             Some(ErrorKind::Abandoned) => 3,
             Some(ErrorKind::LaneFailed) => 4,
             Some(ErrorKind::Shutdown) => 5,
-            Some(_) => 6,
+            Some(ErrorKind::PathUnavailable) => 6,
+            Some(_) => 7,
         }] += 1;
     }
     Seen {
@@ -99,8 +112,19 @@ pub fn run(plan: Plan) -> Seen {
         busy: world.busy.get(),
         released,
         refused,
+        half_flushed: device.log.iter().filter(|log| is_half_flushed(log)).count() as u64,
+        parted: rides.iter().filter(|ride| ride.parts > 1).count() as u64,
         results,
     }
+}
+
+/// Whether one flush of a transfer succeeded, and another failed.
+fn is_half_flushed(log: &[Command]) -> bool {
+    let ended = |good: bool| {
+        let results = log.iter().filter(|c| c.op == Op::Flush).filter_map(|c| c.answers.last());
+        results.filter(|(_, result)| (*result == 0) == good).count() > 0
+    };
+    ended(true) && ended(false)
 }
 
 impl World {
@@ -126,6 +150,9 @@ impl World {
 
     /// Tries to release a region during I/O.
     fn fiddle(&self, (released, refused): &mut (u64, u64)) {
+        if self.roll(|rng| rng.chance(300)) {
+            return self.memory.drop_owned(self);
+        }
         let kind = self.roll(|rng| rng.within(OWNED as u64, RAW as u64)) as usize;
         match self.memory.release(self, kind, false) {
             Ok(()) => *released += 1,

@@ -4,13 +4,14 @@ use super::client::Mail;
 use super::memory::Memory;
 use super::plan::{Plan, slot_bits};
 use super::ride::Ride;
+use super::stripes::{disks, groups, targets};
 use crate::lane::bell::Bell;
 use crate::lane::lane_loop::Lane;
 use crate::lane::slots::Table;
 use crate::lane::{Acks, Clock, Control, Core, Inbox, LaneOptions, Stop, Watch, thread};
 use crate::memory::Regions;
 use crate::queue::Queue;
-use crate::queue::sim::{Device, Disk, Fault, Port, Rng, Sim, trace_of};
+use crate::queue::sim::{Device, Fault, Port, Rng, Sim, trace_of};
 use crate::target::TargetInner;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -19,10 +20,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Disks by slot: read directly, written, read through the page cache.
+/// Targets, and the slots of their (first) disks: read directly, written, read through the page cache.
 pub const READ: usize = 0;
 pub const WRITTEN: usize = 1;
 pub const CACHED: usize = 2;
+/// How many targets there are; the further members of a stripe come behind.
+pub const TARGETS: usize = 3;
 /// What the engine believes a disk to hold.
 pub const DISK: u64 = 1 << 20;
 /// Most transfers of a schedule.
@@ -44,6 +47,8 @@ pub struct World {
     pub clock: Arc<AtomicU64>,
     pub memory: Memory,
     pub targets: Vec<Arc<TargetInner>>,
+    /// Lanes by group.
+    pub groups: Vec<Vec<usize>>,
     pub rides: RefCell<Vec<Ride>>,
     pub mail: RefCell<Vec<Mail>>,
     pub watch: RefCell<Watch>,
@@ -79,18 +84,12 @@ impl World {
     pub fn build(plan: Plan) -> Rc<World> {
         let mut rng = Rng::new(plan.seed ^ 0x5eed);
         let clock = Arc::new(AtomicU64::new(1_000));
-        let block = plan.block as u64;
-        // The first disk ends before the engine believes it does, and not on a block.
-        let end = DISK - rng.below(16 << 10);
-        let disks = vec![Disk::full(block, end), Disk::blank(block, DISK), Disk::full(1, DISK)];
+        let disks = disks(&plan, &mut rng);
         let device = Device::new(rng.fork(), clock.clone(), plan.faults, disks, MOST + 1);
         let mut core = Core::new(plan.entries, Arc::new(Regions::default()), Clock::Sim(clock.clone()));
         core.table = Table::new(plan.entries, plan.entry_generation);
         core.mutation = plan.mutation;
         let core = Arc::new(core);
-        let target = |slot: usize, direct| {
-            Arc::new(TargetInner::simulated(slot as u32, plan.geometry(direct), direct, DISK))
-        };
         let rings: Vec<_> = (0..plan.lanes).map(|_| Arc::new(AtomicU64::new(0))).collect();
         let inbox = |rings: &Arc<AtomicU64>| {
             let rings = rings.clone();
@@ -108,7 +107,8 @@ impl World {
             watch: RefCell::new(Watch::new(core.clone(), grace)),
             lanes: RefCell::default(),
             device: Rc::new(RefCell::new(device)),
-            targets: vec![target(READ, true), target(WRITTEN, true), target(CACHED, false)],
+            targets: targets(&plan),
+            groups: groups(&plan),
             rides: RefCell::default(),
             mail: RefCell::new((0..3).map(|_| Mail::new(plan.entries)).collect()),
             next_tick: Cell::new(plan.tick),
@@ -150,7 +150,8 @@ impl World {
             let lane =
                 Lane::new(self.core.clone(), inbox.clone(), queue, options).expect("memory for scratch");
             self.lanes.borrow_mut().push(Some(Turn { lane, asleep: None }));
-            (0..3).for_each(|slot| inbox.send(Control::File { slot, fd: 0, acks: Acks::new(1) }));
+            let slots = 0..(TARGETS * plan.members) as u32;
+            slots.for_each(|slot| inbox.send(Control::File { slot, fd: 0, acks: Acks::new(1) }));
         }
         (0..3).for_each(|kind| self.tell_of(kind));
         let weak = Rc::downgrade(self);

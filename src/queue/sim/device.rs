@@ -2,118 +2,16 @@
 
 use super::disk::Disk;
 use super::log::{Command, Counts, Fault, Faults};
+use super::port::{Owned, Port};
 use super::rng::Rng;
-use crate::memory::{Slabs, Window};
+use crate::memory::Window;
 use crate::queue::{Answer, Wait};
 use crate::target::{Op, Request};
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Answered when the device is woken, not before.
 const NEVER: u64 = u64::MAX;
-
-/// A request that the device has accepted and not answered: its memory is the device's.
-#[derive(Clone, Copy, Debug)]
-pub struct Owned {
-    pub request: Request,
-    due: u64,
-    /// Order of acceptance.
-    number: u64,
-    /// Writes answered when it was accepted: what a flush makes durable.
-    writes: u64,
-}
-
-/// The device's side of one lane.
-pub struct Port {
-    pub depth: usize,
-    /// Requests that fit before an enter.
-    pub room: usize,
-    pub slot_bits: u32,
-    /// Answers and the bell show only to an enter that waits, as with DEFER_TASKRUN.
-    pub deferred: bool,
-    /// How often the lane's bell was rung: each ring is a write to its descriptor.
-    pub rings: Arc<AtomicU64>,
-    pub queued: VecDeque<Request>,
-    pub owned: Vec<Owned>,
-    /// Answers to be reaped; false for stale ones.
-    answers: Vec<(Answer, bool)>,
-    /// Accepted and not reaped.
-    pub unreaped: usize,
-    heard: u64,
-    bell: bool,
-    /// The lane sleeps in enter until then at the latest.
-    pub asleep: Option<u64>,
-    /// Every enter fails from now on.
-    pub broken: bool,
-    /// Nobody else will move the clock: an enter that waits does.
-    pub draining: bool,
-    /// The last user_data pushed by each slot, and those before.
-    latest: Vec<u64>,
-    old: Vec<u64>,
-    pub files: Vec<u32>,
-    pub slabs: Vec<Slabs>,
-}
-
-impl Port {
-    pub fn new(depth: usize, room: usize, slot_bits: u32, deferred: bool, rings: Arc<AtomicU64>) -> Port {
-        Port {
-            depth,
-            room,
-            slot_bits,
-            deferred,
-            rings,
-            queued: VecDeque::new(),
-            owned: Vec::new(),
-            answers: Vec::new(),
-            unreaped: 0,
-            heard: 0,
-            bell: false,
-            asleep: None,
-            broken: false,
-            draining: false,
-            latest: vec![0; 1 << slot_bits],
-            old: Vec::new(),
-            files: Vec::new(),
-            slabs: Vec::new(),
-        }
-    }
-
-    /// Requests whose memory the lane may not give back.
-    pub fn held(&self) -> impl Iterator<Item = &Request> {
-        self.queued.iter().chain(self.owned.iter().map(|owned| &owned.request))
-    }
-
-    pub fn ready(&self) -> bool {
-        self.bell || !self.answers.is_empty()
-    }
-
-    /// Whether a sleeping lane's enter returns by `now`.
-    pub fn wakes(&self, now: u64) -> bool {
-        let answered = self.owned.iter().any(|owned| owned.due <= now);
-        self.ready()
-            || answered
-            || self.rings.load(Ordering::SeqCst) > self.heard
-            || self.asleep.is_some_and(|until| until <= now)
-    }
-
-    /// When something happens by itself.
-    pub fn next_event(&self) -> u64 {
-        let due = self.owned.iter().map(|owned| owned.due).min().unwrap_or(u64::MAX);
-        due.min(self.asleep.unwrap_or(u64::MAX))
-    }
-
-    /// Stale answers that were not reaped.
-    pub fn stale(&self) -> u64 {
-        self.answers.iter().filter(|(_, real)| !real).count() as u64
-    }
-
-    pub fn reap(&mut self, answers: &mut Vec<Answer>) {
-        self.bell = false;
-        self.unreaped -= self.answers.iter().filter(|(_, real)| *real).count();
-        answers.extend(self.answers.drain(..).map(|(answer, _)| answer));
-    }
-}
 
 type Guard = Box<dyn Fn(usize, &Request)>;
 
@@ -181,8 +79,7 @@ impl Device {
         let file = request.file.slot.expect("targets of the simulation have a slot");
         assert!(lane.files.contains(&file), "lane {port} was not told of file {file}");
         if let Some(buffer) = request.buffer {
-            let known = lane.slabs.iter().any(|slabs| slabs.fixed().buffer(request.window) == Some(buffer));
-            assert!(known, "no such registered buffer: lane {port}, {request:?}");
+            assert!(lane.knows(request, buffer), "no such registered buffer: lane {port}, {request:?}");
         }
         lane.queued.push_back(*request);
         self.note(port, request);
@@ -192,6 +89,7 @@ impl Device {
     fn note(&mut self, port: usize, request: &Request) {
         let (offset, len) = (request.offset, request.window.len() as u64);
         let now = self.now();
+        let disk = request.file.slot.unwrap_or(0) as usize;
         let commands = &mut self.log[trace_of(request)];
         let known = commands.iter_mut().find(|c| (c.port, c.user_data) == (port, request.user_data));
         match known {
@@ -203,12 +101,15 @@ impl Device {
                 (self.begun)(port, request);
                 commands.push(Command {
                     port,
+                    disk,
+                    passthrough: self.disks[disk].passthrough,
                     user_data: request.user_data,
                     op: request.op,
                     offset,
                     len,
                     addr: request.window.addr(),
                     fixed: request.buffer.is_some(),
+                    begun: now,
                     answers: Vec::new(),
                     answered: 0,
                     write: 0,
@@ -278,7 +179,8 @@ impl Device {
         let number = self.accepted;
         let writes = self.disks[request.file.slot.unwrap_or(0) as usize].writes;
         let lane = &mut self.ports[port];
-        lane.owned.push(Owned { request, due, number, writes });
+        let lost = request.buffer.is_some_and(|buffer| !lane.knows(&request, buffer));
+        lane.owned.push(Owned { request, due, number, writes, lost });
         lane.unreaped += 1;
         assert!(
             lane.unreaped <= lane.depth,
@@ -322,16 +224,25 @@ impl Device {
         let request = &owned.request;
         (self.guard)(port, request);
         let disk = request.file.slot.unwrap_or(0) as usize;
-        let (now, result) = (self.now(), self.perform(request, disk));
+        let (now, passthrough) = (self.now(), self.disks[disk].passthrough);
+        let result = if owned.lost {
+            self.counts.add(Fault::BufferGone);
+            -libc::EFAULT
+        } else if passthrough {
+            self.pass_through(request, disk)
+        } else {
+            self.perform(request, disk)
+        };
+        let done = if passthrough { result == 0 } else { result >= 0 };
         let commands = &mut self.log[trace_of(request)];
         let command = commands.iter_mut().find(|c| (c.port, c.user_data) == (port, request.user_data));
         let command = command.expect("what is answered was pushed");
         command.answers.push((request.offset, result));
         command.answered = now;
-        if request.op == Op::Write && result > 0 {
+        if request.op == Op::Write && done {
             command.write = self.disks[disk].writes;
         }
-        if request.op == Op::Flush && result >= 0 {
+        if request.op == Op::Flush && done {
             self.disks[disk].durable = self.disks[disk].durable.max(owned.writes);
         }
         result

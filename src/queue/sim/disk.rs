@@ -9,10 +9,14 @@ pub const BLANK: u8 = 0xee;
 /// A simulated target.
 #[derive(Debug)]
 pub struct Disk {
+    /// Which content it holds when it is only read.
+    pub salt: u32,
+    /// Answers as a drive behind passthrough does.
+    pub passthrough: bool,
     pub block: u64,
     /// Where it really ends, whatever the engine believes.
     pub end: u64,
-    /// What was written; empty for a disk that is only read and holds `content(0, ..)`.
+    /// What was written; empty for a disk that is only read and holds `content(salt, ..)`.
     pub data: Vec<u8>,
     /// Writes that were answered with success so far.
     pub writes: u64,
@@ -22,20 +26,20 @@ pub struct Disk {
 
 impl Disk {
     /// A disk to be read, with content.
-    pub fn full(block: u64, end: u64) -> Disk {
-        Disk { block, end, data: Vec::new(), writes: 0, durable: 0 }
+    pub fn full(salt: u32, block: u64, end: u64) -> Disk {
+        Disk { salt, passthrough: false, block, end, data: Vec::new(), writes: 0, durable: 0 }
     }
 
     /// A disk to be written.
     pub fn blank(block: u64, end: u64) -> Disk {
-        Disk { data: vec![BLANK; end as usize], ..Disk::full(block, end) }
+        Disk { data: vec![BLANK; end as usize], ..Disk::full(0, block, end) }
     }
 
     /// The device moves `len` bytes from `offset` into memory.
     pub fn read(&self, offset: u64, len: u64, window: Window) {
         let into = bytes_mut(window.sub(0, len as usize));
         if self.data.is_empty() {
-            into.iter_mut().zip(offset..).for_each(|(byte, at)| *byte = content(0, at));
+            into.iter_mut().zip(offset..).for_each(|(byte, at)| *byte = content(self.salt, at));
         } else {
             into.copy_from_slice(&self.data[offset as usize..][..len as usize]);
         }

@@ -6,6 +6,9 @@ use crate::target::Op;
 #[derive(Clone, Debug)]
 pub struct Command {
     pub port: usize,
+    /// The disk that it went to, and whether its results are statuses.
+    pub disk: usize,
+    pub passthrough: bool,
     pub user_data: u64,
     pub op: Op,
     /// As first asked.
@@ -15,6 +18,8 @@ pub struct Command {
     pub addr: u64,
     /// The last request named a registered buffer.
     pub fixed: bool,
+    /// When it was pushed first.
+    pub begun: u64,
     /// Offset asked for and result, in order.
     pub answers: Vec<(u64, i32)>,
     /// When it was answered last.
@@ -24,9 +29,11 @@ pub struct Command {
 }
 
 impl Command {
-    /// Asked again at `now`: after EAGAIN and EINTR not at once.
+    /// Asked again at `now`: after EAGAIN, EINTR and a status not at once.
     pub fn ask_again(&mut self, now: u64, fixed: bool) {
-        let busy = |(_, result): &(u64, i32)| matches!(-*result, libc::EAGAIN | libc::EINTR);
+        let status = |result: i32| self.passthrough && result > 0;
+        let busy =
+            |(_, result): &(u64, i32)| status(*result) || matches!(-*result, libc::EAGAIN | libc::EINTR);
         let paused = now - self.answered >= 50_000;
         assert!(paused || !self.answers.last().is_some_and(busy), "no pause after EAGAIN: {self:?}");
         self.fixed = fixed;
@@ -50,14 +57,17 @@ pub enum Fault {
     Fewer,
     Stale,
     Broken,
+    StatusPasses,
+    StatusFinal,
+    BufferGone,
 }
 
 /// How often each was injected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts([u64; 14]);
+pub struct Counts([u64; 17]);
 
 impl Counts {
-    pub const ALL: [Fault; 14] = [
+    pub const ALL: [Fault; 17] = [
         Fault::Short,
         Fault::UnalignedShort,
         Fault::EndOfFile,
@@ -72,6 +82,9 @@ impl Counts {
         Fault::Fewer,
         Fault::Stale,
         Fault::Broken,
+        Fault::StatusPasses,
+        Fault::StatusFinal,
+        Fault::BufferGone,
     ];
 
     pub fn add(&mut self, fault: Fault) {
