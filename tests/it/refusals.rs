@@ -104,6 +104,8 @@ fn no_descriptor_left_is_an_error_with_a_remedy() {
         let engine = build(Engine::builder().lanes(2));
         let target = engine.open(&path, OpenOptions::read()).unwrap();
         let going = Background::start(&engine, &target, MIB, SEED);
+        // A thread has its name a moment after it was started.
+        assert!(super::support::eventually(SOON, || threads("fullbore-watch").len() == 1));
         let (before, lanes) = (descriptors(), threads("fullbore-").len());
         let mut built = 0;
         for more in 0..16 {
