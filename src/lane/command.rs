@@ -1,5 +1,6 @@
 //! Command slots: what is known of each command in flight.
 
+use super::path::Path;
 use crate::memory::Window;
 use crate::plan;
 
@@ -18,8 +19,8 @@ pub struct Slot {
     pub memory: Window,
     /// Region of `memory`; `u32::MAX` for none.
     pub region: u32,
-    /// Its last push named a registered buffer.
-    pub fixed: bool,
+    /// The path of its last push.
+    pub path: Path,
     /// Bytes of `command.len` that were moved so far.
     pub done: u32,
     /// How often it was asked again with nothing gained.
@@ -51,7 +52,7 @@ impl Slots {
             command: none,
             memory: Window::empty(),
             region: u32::MAX,
-            fixed: false,
+            path: Path::Null,
             done: 0,
             attempts: 0,
             not_before: 0,

@@ -217,8 +217,8 @@ impl<Q: Queue> Lane<Q> {
         // Looked up at each push: the region may have been taken out of the ring since the last one.
         let target = job.target();
         let buffer = registered(&self.fixed, slot.region, window).filter(|_| target.unfixed.is_none());
-        self.slots.get_mut(index).fixed = buffer.is_some();
         let path = Path::of(target.kind, target.direct, command.scratch, buffer.is_some());
+        self.slots.get_mut(index).path = path;
         let demanded =
             job.require().filter(|_| !slot.flush && !self.core.mutant(Mutation::PathNotCheckedAgain));
         if demanded.is_some_and(|wanted| wanted != path) {

@@ -62,6 +62,11 @@ impl Path {
         }
     }
 
+    /// Whether it names a registered buffer.
+    pub(crate) fn is_fixed(self) -> bool {
+        matches!(self, Path::Fixed | Path::FixedBuffered | Path::UringCmdFixed)
+    }
+
     /// Its place in [`PATHS`].
     pub(crate) fn index(self) -> usize {
         (self as u32).trailing_zeros() as usize

@@ -74,7 +74,6 @@ impl<Q: Queue> Lane<Q> {
         let Some(job) = self.core.table.body(&run.claim) else { return Verdict::Done };
         let (target, op, stopped) = (job.target(), job.op, self.core.table.stopped(&run.claim).is_some());
         let slot = self.slots.get_mut(index);
-        let gone = registered(&self.fixed, slot.region, slot.memory).is_none();
         let decoded = match target.decode(result, slot.command.len - slot.done) {
             Decoded::Again(Fault::Nvme(_)) | Decoded::Failed(Fault::Nvme(_)) if status_is_length => {
                 Decoded::Moved(result as u32)
@@ -108,7 +107,11 @@ impl<Q: Queue> Lane<Q> {
             }
             Decoded::Again(fault) => Verdict::Fail(Failure::exhausted(op, fault)),
             // Its region was dropped between its push and its enter: it goes on unregistered.
-            Decoded::Failed(Fault::Errno(libc::EFAULT)) if slot.fixed && gone => Verdict::Pause,
+            Decoded::Failed(Fault::Errno(libc::EFAULT))
+                if slot.path.is_fixed() && registered(&self.fixed, slot.region, slot.memory).is_none() =>
+            {
+                Verdict::Pause
+            }
             Decoded::Failed(fault) => Verdict::Fail(Failure::of(op, fault)),
         }
     }
@@ -139,10 +142,8 @@ impl<Q: Queue> Lane<Q> {
                 }
             }
             None => {
-                let target = job.target();
-                let path = Path::of(target.kind, target.direct, command.scratch, slot.fixed);
-                counters.moved(path, take);
-                run.paths |= path as u32;
+                counters.moved(slot.path, take);
+                run.paths |= slot.path as u32;
                 if command.scratch && job.op == Op::Read {
                     let from =
                         self.scratch.window(index as usize).sub(command.skip as usize, slot.memory.len());

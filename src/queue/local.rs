@@ -29,17 +29,19 @@ pub fn nothing(request: &Request) -> i32 {
 
 /// Copies from the target's mapping, or to it. 0: some of it was not there.
 pub fn copy(request: &Request) -> i32 {
-    let Some(mapped) = request.mapped else { return -libc::EBADF };
     let done = match request.op {
-        Op::Read => stream(request.window, mapped),
-        Op::Write => stream(mapped, request.window),
-        Op::Flush => return request.sync.map_or(0, |fd| -sync(fd)),
+        Op::Read => stream(request.window, request.mapped),
+        Op::Write => stream(request.mapped, request.window),
+        Op::Flush => return -sync(request.file.fd),
     };
     if done { request.window.len() as i32 } else { 0 }
 }
 
 /// Has the kernel write out what was stored through a mapping of the file; answers an errno.
 fn sync(fd: RawFd) -> i32 {
+    if fd < 0 {
+        return 0; // a device: nothing is left to write out
+    }
     // SAFETY: no memory is passed, and the transfer keeps its target's file open.
     let file = unsafe { BorrowedFd::borrow_raw(fd) };
     nix::unistd::fdatasync(file).err().map_or(0, |errno| errno as i32)

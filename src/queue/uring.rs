@@ -5,7 +5,7 @@
 
 use super::{Answer, Queue, Wait};
 use crate::memory::{Slabs, table};
-use crate::target::{FileRef, Op, Request};
+use crate::target::{FileRef, Op, Request, nvme_command};
 use fullbore_sys::nvme_uring_cmd;
 use io_uring::types::{Fd, Fixed, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
@@ -119,9 +119,9 @@ macro_rules! sqe {
             (Op::Write, None) => opcode::Write::new(file, ptr, len).offset(at).build(),
             (Op::Flush, _) => opcode::Fsync::new(file).flags(FsyncFlags::DATASYNC).build(),
         };
-        match &request.passthrough {
-            Some(command) => opcode::UringCmd80::new(file, fullbore_sys::NVME_URING_CMD_IO)
-                .cmd(bytes_of(command))
+        match request.namespace {
+            Some(numbers) => opcode::UringCmd80::new(file, fullbore_sys::NVME_URING_CMD_IO)
+                .cmd(bytes_of(&nvme_command(request.op, numbers, request.offset, request.window)))
                 .buf_index(request.buffer)
                 .build(),
             None => small.into(),

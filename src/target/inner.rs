@@ -1,9 +1,9 @@
 //! The inner half of a target: its limits, what may be asked of it, and where a command goes.
 
 use super::dax::Dax;
-use super::nvme::{self, Namespace, Status};
+use super::nvme::{Namespace, Status};
 use super::probe;
-use super::request::{Decoded, Fault, FileRef, Op, Request};
+use super::request::{Decoded, Fault, FileRef, Numbers, Op, Request};
 use crate::error::{Error, ErrorKind};
 use crate::memory::Window;
 use crate::plan::{Geometry, Part, Stripe};
@@ -224,14 +224,18 @@ impl TargetInner {
             return striped.members[member as usize].encode(op, at, window, buffer, user_data);
         }
         let slot = self.slot.load(Ordering::Relaxed);
-        let file = FileRef { fd: self.fd().unwrap_or(-1), slot: (slot != u32::MAX).then_some(slot) };
-        let passthrough = self
-            .namespace
-            .as_ref()
-            .map(|space| nvme::encode(op, space.nsid, space.lba_shift, offset, window, space.timeout_ms));
-        let mapped = self.dax.as_ref().map(|dax| dax.mapping.window(offset as usize, window.len()));
-        let sync = self.dax.as_ref().filter(|dax| dax.cached).and_then(|_| self.fd());
-        Request { op, file, offset, window, buffer, passthrough, mapped, sync, user_data }
+        // Mapped without a page cache between, nothing is left for the kernel to write out.
+        let fd = self.fd().filter(|_| self.dax.as_ref().is_none_or(|dax| dax.cached));
+        let file = FileRef { fd: fd.unwrap_or(-1), slot: (slot != u32::MAX).then_some(slot) };
+        let numbers = |space: &Namespace| Numbers {
+            nsid: space.nsid,
+            lba_shift: space.lba_shift,
+            timeout_ms: space.timeout_ms,
+        };
+        let namespace = self.namespace.as_deref().map(numbers);
+        let mapped = |dax: &Dax| dax.mapping.window(offset as usize, window.len());
+        let mapped = self.dax.as_ref().map_or(Window::empty(), mapped);
+        Request { op, file, offset, window, buffer, namespace, mapped, user_data }
     }
 
     /// Decodes a queue's result for a command of `asked` bytes: a length or a negative errno; of passthrough 0, a

@@ -10,6 +10,7 @@ mod request;
 mod stripe;
 
 pub use inner::{Closer, Kind, TargetInner};
+pub use nvme::encode as nvme_command;
 pub use open::{OpenOptions, open, open_null};
-pub use request::{Decoded, Fault, FileRef, Op, Request};
+pub use request::{Decoded, Fault, FileRef, Numbers, Op, Request};
 pub use stripe::stripe;

@@ -2,7 +2,6 @@
 
 use super::nvme::Status;
 use crate::memory::Window;
-use fullbore_sys::nvme_uring_cmd;
 use std::os::fd::RawFd;
 
 /// What a command does.
@@ -25,7 +24,17 @@ pub struct FileRef {
     pub slot: Option<u32>,
 }
 
-/// A command, encoded for a queue.
+/// What every command to a namespace says of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Numbers {
+    pub nsid: u32,
+    /// A block has `1 << lba_shift` bytes.
+    pub lba_shift: u8,
+    /// When the driver begins to abort, at least its own time.
+    pub timeout_ms: u32,
+}
+
+/// A command, encoded for a queue. Lanes copy it about: it is kept small, and what is long is made by the queue.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
     pub op: Op,
@@ -34,12 +43,10 @@ pub struct Request {
     pub window: Window,
     /// Index of the registered buffer in which `window` lies whole.
     pub buffer: Option<u16>,
-    /// The NVMe command, where the target takes those.
-    pub passthrough: Option<nvme_uring_cmd>,
-    /// The same bytes in the target's mapping, where it has one.
-    pub mapped: Option<Window>,
-    /// The file whose mapping a flush has the kernel write out.
-    pub sync: Option<RawFd>,
+    /// The namespace, where the target takes NVMe commands.
+    pub namespace: Option<Numbers>,
+    /// The same bytes in the target's mapping; empty where it has none.
+    pub mapped: Window,
     pub user_data: u64,
 }
 

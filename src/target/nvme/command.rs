@@ -1,6 +1,6 @@
 //! Encodes a command for NVMe passthrough (NVM Command Set Specification, "Read", "Write", "Flush").
 
-use super::super::Op;
+use super::super::{Numbers, Op};
 use crate::memory::Window;
 use fullbore_sys::nvme_uring_cmd;
 
@@ -10,21 +10,13 @@ pub const MAX_BLOCKS: u32 = 1 << 16;
 /// Namespace number that is no namespace's: the kernel answers EINVAL, the device sees nothing.
 const NO_NAMESPACE: u32 = 0;
 
-/// Encodes a command over `window` from byte `offset` of namespace `nsid`, whose blocks are `1 << lba_shift` bytes.
-///
-/// `timeout_ms` is when the driver begins to abort: at least its own io_timeout (DESIGN §3).
+/// Encodes a command over `window` from byte `offset` of a namespace.
 ///
 /// Offset and length must be whole blocks, 1 to 65 536 of them (none for a flush). The kernel does not compare
 /// the device's block count with the memory it maps, so a command that breaks this would let the device write
 /// past its memory: it is made one that the kernel refuses (EINVAL).
-pub fn encode(
-    op: Op,
-    nsid: u32,
-    lba_shift: u8,
-    offset: u64,
-    window: Window,
-    timeout_ms: u32,
-) -> nvme_uring_cmd {
+pub fn encode(op: Op, numbers: Numbers, offset: u64, window: Window) -> nvme_uring_cmd {
+    let Numbers { nsid, lba_shift, timeout_ms } = numbers;
     let opcode = match op {
         Op::Flush => 0x00,
         Op::Write => 0x01,
@@ -54,6 +46,17 @@ mod tests {
     use crate::memory::Scratch;
 
     const TIMEOUT_MS: u32 = 30_000;
+
+    fn encode(
+        op: Op,
+        nsid: u32,
+        lba_shift: u8,
+        offset: u64,
+        window: Window,
+        timeout_ms: u32,
+    ) -> nvme_uring_cmd {
+        super::encode(op, Numbers { nsid, lba_shift, timeout_ms }, offset, window)
+    }
 
     /// Memory for a command; its pages are never touched.
     fn memory(len: usize) -> (Scratch, Window) {
