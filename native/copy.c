@@ -1,7 +1,7 @@
 // Copies between mapped device memory and host memory, past the caches: what is moved is read once, by somebody else.
 //
-// Stores are non-temporal and fenced at the end, so that what was written to persistent memory has left the CPU when
-// the copy returns (it is in the platform's persistence domain, or on its way there in order).
+// On x86-64 stores are non-temporal and fenced at the end, so that what was written to persistent memory has left the CPU
+// when the copy returns. Elsewhere they are the C library's, and nothing is promised.
 
 #include <setjmp.h>
 #include <signal.h>
@@ -101,35 +101,47 @@ static __thread sigjmp_buf way_back;
 static __thread volatile sig_atomic_t armed;
 static struct sigaction before;
 
+enum { COPIED = 0, NOT_THERE = -1, POISONED = -2 };
+
 static void on_bus_error(int number, siginfo_t *info, void *context) {
-    if (armed) {
+    // One that somebody sent (si_code 0 or less) is not of a copy.
+    if (armed && info->si_code > 0) {
         armed = 0;
-        siglongjmp(way_back, 1);
+        siglongjmp(way_back, info->si_code == BUS_ADRERR || info->si_code == BUS_ADRALN ? NOT_THERE : POISONED);
     }
     // Not of our copies: whoever had the signal before has it still.
     if (before.sa_flags & SA_SIGINFO) {
         before.sa_sigaction(number, info, context);
-    } else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
+    } else if (before.sa_handler == SIG_DFL) {
+        signal(number, SIG_DFL); // it ends the process, as it would have
+        raise(number);
+    } else if (before.sa_handler != SIG_IGN) {
         before.sa_handler(number);
-    } else {
-        sigaction(SIGBUS, &before, NULL); // the access is repeated, and ends as it would have
     }
 }
 
 // Installs the handler, for the whole process. 0, or -1. Call it once.
 int fullbore_guard(void) {
-    struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO | SA_NODEFER};
+    struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK};
     sigemptyset(&action.sa_mask);
-    return sigaction(SIGBUS, &action, &before);
-}
-
-// As fullbore_copy, under the guard: 0, or -1 when some of the memory was not there.
-int fullbore_copy_guarded(void *to, const void *from, size_t len, int level) {
-    if (sigsetjmp(way_back, 0) != 0) {
+    if (sigaction(SIGBUS, NULL, &before) != 0) {
         return -1;
     }
+    return sigaction(SIGBUS, &action, NULL);
+}
+
+// As fullbore_copy, under the guard: 0; -1 when some of the memory was not there; -2 when it is there and its content
+// is lost (a memory error).
+int fullbore_copy_guarded(void *to, const void *from, size_t len, int level) {
+    int came_back = sigsetjmp(way_back, 0);
+    if (came_back != 0) {
+        __sync_synchronize(); // what was stored is out before the memory is given back
+        return came_back;
+    }
     armed = 1;
+    __atomic_signal_fence(__ATOMIC_SEQ_CST); // no access of the copy before or behind
     copy(to, from, len, level);
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
     armed = 0;
-    return 0;
+    return COPIED;
 }

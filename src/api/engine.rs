@@ -257,9 +257,12 @@ impl Engine {
 
     fn admit(&self, target: TargetInner) -> Result<Target, Error> {
         let group = self.shared.group_for(&target).map_err(|e| e.on(&target.name))?;
-        let _ = target.groups.set(vec![vec![group]]);
+        let _ = target.groups.set(vec![group]);
         let _ = target.closer.set(Box::new(Unregister(Arc::downgrade(&self.shared))));
-        self.shared.register_file(&target);
+        // What is mapped is served by no ring.
+        if target.kind != Kind::Dax {
+            self.shared.register_file(&target);
+        }
         Ok(Target { inner: Arc::new(target) })
     }
 

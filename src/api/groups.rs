@@ -3,9 +3,10 @@
 use super::shared::{ANSWER, Shared};
 use crate::error::{Error, ErrorKind};
 use crate::lane::{Control, Inbox, LaneOptions, LaneSpec, LaneThread, QueueKind};
-use crate::queue::{copy, nothing};
+use crate::queue::{COPY, NOTHING};
 use crate::target::{Kind, TargetInner};
 use crate::topology::{Lanes, Place, QueueMap, default_lanes, lane_cpus, place_lanes};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -68,9 +69,11 @@ impl Groups {
         stop_lanes(&mut lock(&self.threads), grace)
     }
 
-    /// Leaves the threads to the process that has them.
+    /// Leaves the threads to the process that has them. A forked child waits for no lock that its parent held.
     pub fn forget(&self) {
-        std::mem::forget(std::mem::take(&mut *lock(&self.threads)));
+        if let Ok(mut threads) = self.threads.try_lock() {
+            std::mem::forget(std::mem::take(&mut *threads));
+        }
     }
 }
 
@@ -88,10 +91,9 @@ fn stop_lanes(threads: &mut [LaneThread], grace: Duration) -> bool {
 impl Shared {
     /// The group that serves a target, made if there is none.
     pub fn group_for(&self, target: &TargetInner) -> Result<usize, Error> {
-        let Some(drive) = drive_of(target) else { return Ok(0) };
+        let Some(drive) = self.drive_of(target)? else { return Ok(0) };
         let _growing = lock(&self.groups.growing);
-        // A drive that was plugged in under the name of another has queues of its own.
-        if let Some(known) = self.groups.iter().position(|group| group.drive.as_ref() == Some(&drive)) {
+        if let Some(known) = self.groups.iter().position(|group| group.is_for(&drive)) {
             return Ok(known);
         }
         let settings = &self.settings;
@@ -117,7 +119,7 @@ impl Shared {
         let places = lane_cpus(topology, allowed, count).into_iter().map(place).collect();
         let _growing = lock(&self.groups.growing);
         let queue = if self.settings.null {
-            QueueKind::Local { work: nothing }
+            QueueKind::Local { work: NOTHING }
         } else {
             QueueKind::Uring { source: self.table_ring.source(), polled: false }
         };
@@ -126,7 +128,7 @@ impl Shared {
 
     fn queue_for(&self, target: &TargetInner) -> QueueKind {
         match target.kind {
-            Kind::Dax => QueueKind::Local { work: copy },
+            Kind::Dax => QueueKind::Local { work: COPY },
             _ => QueueKind::Uring { source: self.table_ring.source(), polled: target.polled },
         }
     }
@@ -154,13 +156,14 @@ impl Shared {
     ) -> Result<usize, Error> {
         let number = self.groups.iter().count();
         let Some(group) = self.groups.groups.get(number) else {
-            let message = "an engine serves at most 255 drives; build a second one";
+            let message = "an engine has at most 256 groups of lanes, one for each drive that was opened; build a second engine";
             return Err(Error::new(ErrorKind::Resource, message));
         };
-        // Regions neither come nor go meanwhile: the new lanes miss none.
-        let _still = self.gate.write().unwrap_or_else(PoisonError::into_inner);
         let mut threads = Vec::with_capacity(places.len());
-        let made = self.start_lanes(&places, queue, &mut threads).and_then(|()| self.introduce(&threads));
+        let started = self.start_lanes(&places, queue, &mut threads);
+        // Regions neither come nor go from here on: the new lanes miss none.
+        let _still = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        let made = started.and_then(|()| self.introduce(&threads));
         if let Err(error) = made {
             stop_lanes(&mut threads, self.settings.grace);
             return Err(error);
@@ -217,22 +220,51 @@ impl Shared {
     }
 }
 
-/// The drive that gets lanes of its own, and its hardware queues; `None`: the files' lanes serve it.
-fn drive_of(target: &TargetInner) -> Option<(String, QueueMap)> {
-    let (mut name, disks) = target.drive()?;
-    if let Some(dax) = &target.dax {
-        return Some((name, QueueMap { queues: Vec::new(), node: dax.node }));
+impl Group {
+    /// Whether it serves that drive. One that was plugged in under the name of another has queues of its own, and a
+    /// group that lost a lane is not given more to do: opened anew, the drive gets new lanes.
+    fn is_for(&self, (name, map): &(String, QueueMap)) -> bool {
+        let same = self.drive.as_ref().is_some_and(|(known, queues)| known == name && queues.is_like(map));
+        same && self.lanes.iter().all(|lane| lane.inbox.alive.load(Ordering::Relaxed))
     }
-    let map = disks.iter().find_map(|disk| QueueMap::read(disk).ok())?;
-    if target.polled {
-        name += " polled";
+}
+
+impl Shared {
+    /// The drive that gets lanes of its own, and its hardware queues; `None`: the files' lanes serve it.
+    fn drive_of(&self, target: &TargetInner) -> Result<Option<(String, QueueMap)>, Error> {
+        let Some((mut name, disks)) = target.drive() else { return Ok(None) };
+        if let Some(dax) = &target.dax {
+            return Ok(Some((name, QueueMap { queues: Vec::new(), node: dax.node })));
+        }
+        // Of several paths the one with the fewest tags: a command may take any.
+        let maps = disks.iter().filter_map(|disk| QueueMap::read(disk).ok());
+        let least = |map: &QueueMap| map.queues.iter().map(|queue| queue.tags).min();
+        let map = maps.min_by_key(least).filter(|map| !map.interrupt_queues().queues.is_empty());
+        if target.polled {
+            name += " polled";
+            let polled = map.map(|map| map.polled_queues()).filter(|map| !map.queues.is_empty());
+            let message =
+                "sysfs shows no queue that the driver polls; is /sys mounted? Else leave polled() off";
+            return polled.map(|map| Some((name, map))).ok_or(Error::new(ErrorKind::Unsupported, message));
+        }
+        match map {
+            Some(map) => Ok(Some((name, seen_by(target.kind, &map)))),
+            None if target.kind == Kind::Nvme => {
+                tracing::warn!(drive = %target.name, "sysfs does not show its queues: few commands are kept in flight");
+                Ok(Some((name, QueueMap::unknown(self.allowed.clone()))))
+            }
+            None => Ok(None),
+        }
     }
-    let (writes, reads) = (map.interrupt_queues(), map.read_queues());
-    let map = match target.kind {
-        _ if target.polled => map.polled_queues(),
-        // The block layer's reads may have queues of their own (nvme.write_queues): the fewer have less room.
-        Kind::Block if reads.queues.len() < writes.queues.len() => reads,
-        _ => writes,
-    };
-    (!map.queues.is_empty()).then_some((name, map))
+}
+
+/// The queues that a target's commands land on. The block layer's reads may have fewer of their own
+/// (nvme.write_queues): then each lane keeps to what they have room for.
+fn seen_by(kind: Kind, map: &QueueMap) -> QueueMap {
+    let (mut queues, reads) = (map.interrupt_queues(), map.read_queues().queues.len() as u32);
+    let all = queues.queues.len() as u32;
+    if kind == Kind::Block && reads < all {
+        queues.queues.iter_mut().for_each(|queue| queue.tags = (queue.tags * reads / all).max(1));
+    }
+    queues
 }

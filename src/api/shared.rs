@@ -67,13 +67,14 @@ impl Shared {
         }
     }
 
-    /// Sends each lane a message and waits for all answers. `None`: some lane did not answer in time.
+    /// Sends each lane that lives a message and waits for all answers. `None`: some lane did not answer in time.
     pub fn tell_lanes(
         &self,
         within: Duration,
         message: impl Fn(Arc<Acks>) -> Control,
     ) -> Option<Result<(), i32>> {
-        tell(&self.core.lanes(), within, message)
+        let alive = |lane: &Arc<Inbox>| lane.alive.load(Ordering::SeqCst);
+        tell(&self.core.lanes().into_iter().filter(alive).collect::<Vec<_>>(), within, message)
     }
 
     fn still(&self) -> RwLockReadGuard<'_, ()> {
@@ -128,11 +129,12 @@ impl Shared {
         let slabs =
             self.table_ring.add(region, self.settings.command_size).map_err(|e| self.explain_pin(&e, len))?;
         let id = region.id;
+        region.pinned_at.store(self.core.clock.now(), Ordering::SeqCst);
         match self.tell_lanes(ANSWER + pin_time(len), |acks| Control::AddBuffers { id, slabs, acks }) {
             Some(Ok(())) => Ok(slabs),
             other => {
                 // What one lane refused, no lane keeps: the path would depend on the lane.
-                if !self.unpin(id, &slabs, ANSWER) {
+                if !self.unpin(region, &slabs, ANSWER) {
                     let _ = region.unanswered.set(slabs);
                 }
                 let errno = other.and_then(Result::err).unwrap_or(libc::ETIMEDOUT);
@@ -141,9 +143,12 @@ impl Shared {
         }
     }
 
-    fn unpin(&self, id: u32, slabs: &crate::memory::Slabs, within: Duration) -> bool {
+    fn unpin(&self, region: &RegionInner, slabs: &crate::memory::Slabs, within: Duration) -> bool {
         self.table_ring.clear(slabs);
-        let done = self.tell_lanes(within, |acks| Control::DropBuffers { id, slabs: *slabs, acks });
+        let (id, since) = (region.id, region.pinned_at.load(Ordering::SeqCst));
+        let had_it = |lane: &Arc<Inbox>| lane.died.load(Ordering::SeqCst) >= since;
+        let lanes: Vec<_> = self.core.lanes().into_iter().filter(had_it).collect();
+        let done = tell(&lanes, within, |acks| Control::DropBuffers { id, slabs: *slabs, acks });
         match done {
             Some(Ok(())) => {
                 self.table_ring.reuse(slabs);
@@ -194,9 +199,9 @@ impl Releaser for Shared {
         let _still = self.still();
         region.unpinned.store(true, Ordering::SeqCst);
         let released = match region.registration.get() {
-            Some(Ok(slabs)) => self.unpin(region.id, slabs, within),
+            Some(Ok(slabs)) => self.unpin(region, slabs, within),
             // A lane that did not answer may still come to register it, and then lets go of it.
-            _ => region.unanswered.get().is_none_or(|slabs| self.unpin(region.id, slabs, within)),
+            _ => region.unanswered.get().is_none_or(|slabs| self.unpin(region, slabs, within)),
         };
         // A handle may be dropped under raw transfers, also under abandoned ones. They count against the region's
         // number until they end, so it goes to no other region until then: the watchdog sweeps.

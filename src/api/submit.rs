@@ -54,10 +54,7 @@ impl Shared {
                     return Err(wrong_engine("the region"));
                 }
                 target.check_range(transfer.op, extent.offset(), extent.len())?;
-                if target.kind == Kind::Dax && region.peer {
-                    let message = "the CPU does not copy between mapped memory and PCI peer memory; use host memory between";
-                    return Err(Error::new(ErrorKind::Unsupported, message).on(&target.name));
-                }
+                check_pair(target, region)?;
                 match transfer.require {
                     Some(path) => self.check_path(path, target, region, extent),
                     None => Ok(()),
@@ -242,9 +239,8 @@ impl Shared {
         for part in (0..target.parts()).filter(|part| units[*part] > 0) {
             let cursor = UnitCursor::over(target.part(part), unit_size, target.geometry.block);
             let share = Share { handle, class, part: part as u8, deadline, cursor };
-            let groups = target.groups.get().and_then(|groups| groups.get(part));
-            let groups = groups.map_or(&[0][..], Vec::as_slice);
-            if self.deal_part(share, groups, units[part] as usize, turn) == 0 {
+            let group = target.groups.get().and_then(|groups| groups.get(part)).copied().unwrap_or(0);
+            if self.deal_part(share, group, units[part] as usize, turn) == 0 {
                 self.core.stop(handle, Stop::LaneFailed);
             }
         }
@@ -252,19 +248,18 @@ impl Shared {
 
     /// Deals a share to as many lanes as there are units; a single unit goes to one near the caller. Answers how many
     /// lanes have it.
-    fn deal_part(&self, share: Share, groups: &[usize], units: usize, turn: usize) -> usize {
+    fn deal_part(&self, share: Share, group: usize, units: usize, turn: usize) -> usize {
+        let Some(group) = self.groups.get(group) else { return 0 };
+        let lanes = group.lanes.len();
+        let near = if units < lanes { group.near(turn) } else { 0 };
         let (mut dealt, mut dead) = (0, false);
-        'groups: for group in groups.iter().filter_map(|group| self.groups.get(*group)) {
-            let lanes = group.lanes.len();
-            let near = if units < lanes { group.near(turn) } else { 0 };
-            for step in 0..lanes {
-                let lane = &group.lanes[(near + step) % lanes].inbox;
-                let taken = lane.deal(share, |share| self.core.claimable(share));
-                dealt += taken as usize;
-                dead |= !taken;
-                if dealt == units {
-                    break 'groups;
-                }
+        for step in 0..lanes {
+            let lane = &group.lanes[(near + step) % lanes].inbox;
+            let taken = lane.deal(share, |share| self.core.claimable(share));
+            dealt += taken as usize;
+            dead |= !taken;
+            if dealt == units {
+                break;
             }
         }
         if dead {
@@ -297,6 +292,9 @@ impl Group {
 /// Everything about a raw extent that can be checked.
 fn check_raw(target: &TargetInner, op: Op, extent: &RawExtent, regions: &Snapshot) -> Result<(), Error> {
     target.check_range(op, extent.offset, extent.len)?;
+    if let Some(region) = regions.find(extent.ptr as u64, extent.len) {
+        check_pair(target, &region)?;
+    }
     let end = (extent.ptr as u64).checked_add(extent.len);
     if extent.ptr.is_null() || end.is_none_or(|end| end > isize::MAX as u64) {
         let message = "the extent's pointer is null, or wraps around the address space; check the address and the length";
@@ -312,6 +310,15 @@ fn check_raw(target: &TargetInner, op: Op, extent: &RawExtent, regions: &Snapsho
             .at(extent.offset, extent.len));
     }
     Ok(())
+}
+
+/// What no path joins.
+fn check_pair(target: &TargetInner, region: &RegionInner) -> Result<(), Error> {
+    if target.kind != Kind::Dax || !region.peer {
+        return Ok(());
+    }
+    let message = "the CPU does not copy between mapped memory and PCI peer memory; use host memory between";
+    Err(Error::new(ErrorKind::Unsupported, message).on(&target.name))
 }
 
 fn busy() -> Error {

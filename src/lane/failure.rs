@@ -77,12 +77,24 @@ impl Failure {
 
     /// The same of a command into PCI peer memory, of which not every device and every bridge takes any.
     pub fn over_peer(self) -> Failure {
+        // Invalid Field, Invalid Use of Controller Memory Buffer, PRP Offset Invalid: all generic.
+        let shape = self.status.is_some_and(|status| matches!(status & 0x7ff, 0x02 | 0x12 | 0x13));
+        let road =
+            self.status.is_none() && matches!(self.errno, libc::EREMOTEIO | libc::EINVAL | libc::EFAULT);
+        if !shape && !road {
+            return self;
+        }
         let message = format!(
             "{} (the memory is PCI peer memory: the drive takes no command of this shape into it, or it cannot be \
              reached from there; try the block device, a smaller command size, or host memory)",
             self.message
         );
         Failure { message: message.into(), ..self }
+    }
+
+    /// The same, with the member of a stripe that it was and where there.
+    pub fn on_member(self, member: &str) -> Failure {
+        Failure { message: format!("{} (member {member})", self.message).into(), ..self }
     }
 
     fn from_errno(op: Op, errno: i32) -> Failure {

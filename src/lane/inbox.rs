@@ -4,7 +4,7 @@ use super::bell::Bell;
 use super::schedule::Share;
 use super::slots::Handle;
 use super::stats::Counters;
-use super::sync::{ArrayQueue, AtomicBool, AtomicU32, Ordering, fence};
+use super::sync::{ArrayQueue, AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use crate::memory::Slabs;
 use crossbeam::queue::SegQueue;
 use std::os::fd::RawFd;
@@ -78,6 +78,8 @@ pub struct Inbox {
     pub stalled: AtomicBool,
     /// Commands in its hands when it entered the kernel last: issued, being issued, or waiting to be asked again.
     pub in_hand: AtomicU32,
+    /// Clock when it died; `u64::MAX` while it lives.
+    pub died: AtomicU64,
     /// The kernel's number of its thread, 0 before it runs.
     pub tid: AtomicU32,
     pub counters: Counters,
@@ -94,6 +96,7 @@ impl Inbox {
             entered: AtomicBool::new(false),
             stalled: AtomicBool::new(false),
             in_hand: AtomicU32::new(0),
+            died: AtomicU64::new(u64::MAX),
             tid: AtomicU32::new(0),
             counters: Counters::new(depth),
         }

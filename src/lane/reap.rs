@@ -160,6 +160,10 @@ impl<Q: Queue> Lane<Q> {
                 let errno = failure.errno;
                 let region = self.core.regions.get(slot.region);
                 let failure = if region.is_some_and(|r| r.peer) { failure.over_peer() } else { failure };
+                let failure = match job.target().member_at(command.offset) {
+                    Some(member) => failure.on_member(&member),
+                    None => failure,
+                };
                 let mut error = failure.error().on(&job.target().name);
                 // A flush has no place: what it was for was written, and is not known to be durable.
                 if !slot.flush {

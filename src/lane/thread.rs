@@ -102,6 +102,11 @@ pub fn explain_ring(error: &io::Error) -> Error {
              io_uring_enter and io_uring_register) or by sysctl kernel.io_uring_disabled (set it to 0)",
             error,
         ),
+        Some(libc::EINVAL) => Error::io(
+            "the kernel has no ring of this form (SQE128, CQE32; Linux 5.19 has); run a newer kernel",
+            error,
+        )
+        .with_kind(ErrorKind::Unsupported),
         Some(libc::ENOSYS) => Error::io(
             "this kernel has no io_uring, or seccomp hides it; run 5.19 or later, or allow io_uring_setup",
             error,
@@ -192,6 +197,7 @@ pub(super) fn part<Q: Queue>(lane: Lane<Q>, drained: bool, reason: Stop) {
         inbox.leaked.store(true, Ordering::SeqCst);
         lane.leak();
     }
+    inbox.died.store(core.clock.now(), Ordering::SeqCst);
     for handle in inbox.die() {
         core.stop(handle, reason);
     }

@@ -147,14 +147,14 @@ impl World {
         let cpus = CpuSet::of_process().expect("CPUs");
         let spec = |number| LaneSpec {
             number,
-            kind: QueueKind::Local { work: crate::queue::nothing },
+            kind: QueueKind::Local { work: crate::queue::NOTHING },
             options,
             cpus: cpus.clone(),
             grace: GRACE,
         };
         let faulty = Arc::new(Inbox::new(ROOM, options.depth, Bell::new().expect("a bell")));
         let bell = faulty.bell.fd().expect("a descriptor").try_clone_to_owned().expect("a descriptor");
-        let queue = Local::new(options.depth, crate::queue::nothing, bell);
+        let queue = Local::new(options.depth, crate::queue::NOTHING, bell);
         let queue = Faulty { queue, fault, left: 5, late: Vec::new(), ready: Vec::new() };
         let (shared, inbox, spec_0) = (core.clone(), faulty.clone(), spec(0));
         let thread =

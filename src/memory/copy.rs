@@ -40,22 +40,35 @@ pub fn guard() -> io::Result<()> {
     if *installed { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Copies all of `to` out of `from`, which may not be shorter. False: some of the memory was not there (known only with
-/// the guard; without it the process ends).
-pub fn stream(to: Window, from: Window) -> bool {
+/// What came of a copy. The failures are known only with the guard; without it they end the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copied {
+    Whole,
+    /// Some of the memory was not there.
+    NotThere,
+    /// Some of it has lost its content.
+    Poisoned,
+}
+
+/// Copies all of `to` out of `from`, which may not be shorter.
+pub fn stream(to: Window, from: Window) -> Copied {
     stream_at(to, from, level())
 }
 
-fn stream_at(to: Window, from: Window, level: c_int) -> bool {
+fn stream_at(to: Window, from: Window, level: c_int) -> Copied {
     debug_assert!(to.len() <= from.len());
     let (to, from, len) = (to.ptr().cast(), from.ptr().cast(), to.len().min(from.len()));
     // SAFETY: both windows promise mapped bytes, and a device's mapping never overlaps other memory.
     unsafe {
         match GUARD.get() {
-            Some(true) => fullbore_copy_guarded(to, from, len, level) == 0,
+            Some(true) => match fullbore_copy_guarded(to, from, len, level) {
+                0 => Copied::Whole,
+                -1 => Copied::NotThere,
+                _ => Copied::Poisoned,
+            },
             _ => {
                 fullbore_copy(to, from, len, level);
-                true
+                Copied::Whole
             }
         }
     }
@@ -88,7 +101,7 @@ mod tests {
                         Window::new(from.ptr().as_ptr().add(begin), len),
                     )
                 };
-                assert!(stream_at(to_window, from_window, level));
+                assert_eq!(stream_at(to_window, from_window, level), Copied::Whole);
                 assert_eq!(
                     to.bytes()[at..at + len],
                     from.bytes()[begin..begin + len],

@@ -19,6 +19,8 @@ pub struct Mapping {
     len: usize,
     /// What was mapped, with the slack that alignment took.
     whole: (NonNull<u8>, usize),
+    /// Of a file or a device.
+    shared: bool,
 }
 
 // SAFETY: a mapping is memory; who may touch which bytes when is the business of leases.
@@ -45,7 +47,7 @@ impl Mapping {
         };
         // SAFETY: `pad <= slack`, so the result lies inside the mapping.
         let ptr = unsafe { whole.add(pad) };
-        Ok(Mapping { ptr, len, whole: (whole, all.get()) })
+        Ok(Mapping { ptr, len, whole: (whole, all.get()), shared: false })
     }
 
     /// Maps the first `len` bytes (rounded up to pages) of a file, shared; to be written to or not.
@@ -55,7 +57,7 @@ impl Mapping {
         let rights = if write { ProtFlags::PROT_READ | ProtFlags::PROT_WRITE } else { ProtFlags::PROT_READ };
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing of ours.
         let ptr = unsafe { mmap(None, all, rights, MapFlags::MAP_SHARED, file, 0)? }.cast();
-        Ok(Mapping { ptr, len, whole: (ptr, len) })
+        Ok(Mapping { ptr, len, whole: (ptr, len), shared: true })
     }
 
     /// The bytes `from .. from + len` of it; cut to what is there. Its owner keeps it mapped while they are used.
@@ -72,8 +74,11 @@ impl Mapping {
         self.len
     }
 
-    /// All its bytes, for whoever owns it alone.
+    /// All its bytes, for whoever owns it alone; of a file's or a device's mapping, which others share, none.
     pub fn bytes(&mut self) -> &mut [u8] {
+        if self.shared {
+            return &mut [];
+        }
         // SAFETY: zero-filled anonymous memory of ours, borrowed as long as the slice lives.
         unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
     }

@@ -28,6 +28,8 @@ pub struct RegionInner {
     raw_in_flight: Arc<[AtomicU64]>,
     /// Release has begun: raw submissions must not resolve to it any more.
     pub closing: AtomicBool,
+    /// The engine's clock when the rings were told of it: lanes that were dead by then never had it.
+    pub pinned_at: AtomicU64,
     /// The rings began to let go of it: lanes that come later do not adopt it.
     pub unpinned: AtomicBool,
     /// Its handle is gone and the rings let go of it; only raw transfers still count against its number.
@@ -99,6 +101,7 @@ impl RegionInner {
             leases: Mutex::default(),
             raw_in_flight: raw.clone(),
             closing: AtomicBool::new(false),
+            pinned_at: AtomicU64::new(0),
             unpinned: AtomicBool::new(false),
             dropped: AtomicBool::new(false),
             unanswered: OnceLock::new(),

@@ -1,6 +1,6 @@
 //! How a striped target is laid over its members.
 
-/// Most parts of a transfer: more groups of lanes than this share parts.
+/// Most parts of a transfer: a stripe has members on so many drives at most.
 pub const PARTS: usize = 8;
 
 /// Chunks of `size` bytes go to one member after the other.

@@ -3,15 +3,27 @@
 
 use super::{Answer, Queue, Wait};
 use crate::memory::Slabs;
-use crate::memory::copy::{kernel, stream};
+use crate::memory::copy::{Copied, stream};
 use crate::target::{Op, Request};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
-/// Carries out a request; answers a length or a negative errno.
-pub type Work = fn(&Request) -> i32;
+/// Carries out requests.
+#[derive(Clone, Copy, Debug)]
+pub struct Work {
+    /// For people.
+    pub name: &'static str,
+    /// Answers a length or a negative errno.
+    run: fn(&Request) -> i32,
+}
+
+/// Does nothing, and says that all is done.
+pub const NOTHING: Work = Work { name: "null", run: |request| request.window.len() as i32 };
+
+/// Copies from the target's mapping, or to it.
+pub const COPY: Work = Work { name: "copy", run: copy };
 
 /// See the module.
 pub struct Local {
@@ -22,25 +34,25 @@ pub struct Local {
     bell: File,
 }
 
-/// Does nothing, and says that all is done.
-pub fn nothing(request: &Request) -> i32 {
-    request.window.len() as i32
-}
-
-/// Copies from the target's mapping, or to it. 0: some of it was not there.
-pub fn copy(request: &Request) -> i32 {
-    let done = match request.op {
+/// A length; 0: some of it was not there.
+fn copy(request: &Request) -> i32 {
+    let copied = match request.op {
         Op::Read => stream(request.window, request.mapped),
         Op::Write => stream(request.mapped, request.window),
         Op::Flush => return -sync(request.file.fd),
     };
-    if done { request.window.len() as i32 } else { 0 }
+    match copied {
+        Copied::Whole => request.window.len() as i32,
+        Copied::NotThere => 0,
+        Copied::Poisoned => -libc::EIO,
+    }
 }
 
 /// Has the kernel write out what was stored through a mapping of the file; answers an errno.
 fn sync(fd: RawFd) -> i32 {
     if fd < 0 {
-        return 0; // a device: nothing is left to write out
+        // A device: streaming stores have left nothing to write out. Other CPUs' copies go through their caches.
+        return if cfg!(target_arch = "x86_64") { 0 } else { libc::EOPNOTSUPP };
     }
     // SAFETY: no memory is passed, and the transfer keeps its target's file open.
     let file = unsafe { BorrowedFd::borrow_raw(fd) };
@@ -82,7 +94,7 @@ impl Queue for Local {
         }
         let accepted = self.pushed.len() as u32;
         for request in self.pushed.drain(..) {
-            self.answers.push(Answer { user_data: request.user_data, result: (self.work)(&request) });
+            self.answers.push(Answer { user_data: request.user_data, result: (self.work.run)(&request) });
         }
         Ok(accepted)
     }
@@ -108,10 +120,6 @@ impl Queue for Local {
     }
 
     fn describe(&self) -> String {
-        if self.work as usize == nothing as Work as usize {
-            "null".into()
-        } else {
-            format!("copy: {}", kernel())
-        }
+        self.work.name.into()
     }
 }

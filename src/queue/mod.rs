@@ -6,7 +6,7 @@ pub mod sim;
 mod trial;
 mod uring;
 
-pub use local::{Local, Work, copy, nothing};
+pub use local::{COPY, Local, NOTHING, Work};
 pub use trial::try_passthrough;
 pub use uring::{FILES, Uring, UringOptions, plain_ring_refusal};
 

@@ -183,6 +183,9 @@ impl Uring {
     /// Waits a moment for results without submitting. An enter that could not submit does no more than that: it takes
     /// no deferred results in, which would free what it lacked.
     fn breathe(&self) {
+        if self.polling.is_some() {
+            return std::thread::sleep(NAP); // a polled ring waits for nothing; the next poll reaps
+        }
         let time = Timespec::from(Duration::from_millis(1));
         let args = SubmitArgs::new().timespec(&time);
         let flags = (EnterFlags::GETEVENTS | EnterFlags::EXT_ARG).bits();

@@ -9,6 +9,7 @@ use crate::memory::Window;
 use crate::plan::{Geometry, Part, Stripe};
 use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -68,8 +69,8 @@ pub struct TargetInner {
     pub(super) closed: AtomicBool,
     /// Place in the rings' file tables; `u32::MAX` for none.
     pub slot: AtomicU32,
-    /// The groups of lanes that serve each part; set once, when the engine takes the target in.
-    pub groups: OnceLock<Vec<Vec<usize>>>,
+    /// The group of lanes that serves each part; set once, when the engine takes the target in.
+    pub groups: OnceLock<Vec<usize>>,
     pub closer: OnceLock<Box<dyn Closer>>,
 }
 
@@ -138,6 +139,19 @@ impl TargetInner {
             (Kind::Dax, _) => Some((self.dax.as_ref()?.name.clone(), Vec::new())),
             _ => None,
         }
+    }
+
+    /// What tells one target from another, whatever the path it was opened by: the device's number, or the file's.
+    pub fn identity(&self) -> Option<(u64, u64)> {
+        let meta = self.file.as_ref()?.metadata().ok()?;
+        Some(if meta.rdev() != 0 { (0, meta.rdev()) } else { (meta.dev(), meta.ino()) })
+    }
+
+    /// Of a stripe, the member that has `offset` and where, for people.
+    pub fn member_at(&self, offset: u64) -> Option<String> {
+        let striped = self.striped.as_ref()?;
+        let (member, at) = striped.stripe.place(offset);
+        Some(format!("{} at {at}", striped.members[member as usize].name))
     }
 
     /// The members of a stripe; of another target, none.
@@ -245,6 +259,9 @@ impl TargetInner {
             (0, Kind::Nvme) => Decoded::Moved(asked),
             (..0, Kind::Nvme) => {
                 let status = Status(result as u16);
+                if status.is_success() {
+                    return Decoded::Moved(asked); // with bits that are no error
+                }
                 let fault = Fault::Nvme(status);
                 if status.may_retry() { Decoded::Again(fault) } else { Decoded::Failed(fault) }
             }

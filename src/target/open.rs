@@ -193,6 +193,11 @@ fn open_mapped(
         dax::guard()?;
     }
     let dax = match folder {
+        Some(_) if options.create.is_some() || options.buffered => {
+            let message =
+                "a DAX device has the size that it has and no page cache; leave create() and buffered() off";
+            return Err(Error::new(ErrorKind::InvalidInput, message));
+        }
         Some(folder) => dax::map_device(&file, &folder, options.write)?,
         None => {
             let size = |file: &mut File| file.seek(SeekFrom::End(0));

@@ -27,11 +27,11 @@ pub fn stripe(members: Vec<Arc<TargetInner>>, size: u64, engine: u64) -> Result<
         if member.striped.is_some() {
             return bad(format!("{} is a stripe itself; name its members", member.name));
         }
-        if members[..index].iter().any(|other| Arc::ptr_eq(other, member) || other.name == member.name) {
+        if members[..index].iter().any(|other| same(other, member)) {
             return bad(format!("{} is named twice; each member must be another", member.name));
         }
-        let alike = (member.kind, member.direct, member.writable, member.geometry)
-            == (first.kind, first.direct, first.writable, first.geometry);
+        let alike = (member.kind, member.direct, member.writable, member.polled, member.geometry)
+            == (first.kind, first.direct, first.writable, first.polled, first.geometry);
         if !alike {
             let message = format!(
                 "members must be of one kind and geometry and opened alike: {} is {:?} with {:?}, {} is {:?} with {:?}",
@@ -43,7 +43,10 @@ pub fn stripe(members: Vec<Arc<TargetInner>>, size: u64, engine: u64) -> Result<
     let count = members.len() as u64;
     let least = members.iter().map(|member| member.size()).min().unwrap_or(0);
     let name = members.iter().map(|member| &*member.name).collect::<Vec<_>>().join(":");
-    let total = least / size * size * count;
+    let total = (least / size * size).checked_mul(count).filter(|total| *total <= i64::MAX as u64);
+    let Some(total) = total else {
+        return bad("the members together are larger than an offset can say".into());
+    };
     if total == 0 {
         return bad(format!(
             "the smallest member has {least} bytes, less than a chunk of {size}; make the chunk smaller"
@@ -54,28 +57,37 @@ pub fn stripe(members: Vec<Arc<TargetInner>>, size: u64, engine: u64) -> Result<
     target.unfixed = members.iter().find_map(|member| member.unfixed.clone());
     let stripe = Stripe { size, members: count as u32 };
     let (parts, groups) = parts(&members);
+    if parts.len() > PARTS {
+        let message = format!(
+            "the members are on {} drives, each with lanes of its own, and a stripe takes {PARTS}; make two stripes",
+            parts.len()
+        );
+        return Err(Error::new(ErrorKind::Unsupported, message));
+    }
     target.striped = Some(Striped { stripe, members, parts });
     let _ = target.groups.set(groups);
     Ok(target)
 }
 
+/// Whether both are one device or file, by whatever path.
+fn same(one: &TargetInner, other: &TargetInner) -> bool {
+    match (one.identity(), other.identity()) {
+        (Some(one), Some(other)) => one == other,
+        _ => one.name == other.name,
+    }
+}
+
 /// Members by the group of lanes that serves them, as bits, and those groups.
-fn parts(members: &[Arc<TargetInner>]) -> (Vec<u64>, Vec<Vec<usize>>) {
-    let mut known: Vec<usize> = Vec::new();
-    let (mut parts, mut groups) = (Vec::new(), Vec::new());
+fn parts(members: &[Arc<TargetInner>]) -> (Vec<u64>, Vec<usize>) {
+    let (mut parts, mut groups) = (Vec::<u64>::new(), Vec::new());
     for (index, member) in members.iter().enumerate() {
-        let group = member.groups.get().and_then(|parts| parts.first()?.first().copied()).unwrap_or(0);
-        let number = known.iter().position(|other| *other == group).unwrap_or_else(|| {
-            known.push(group);
-            let part = (known.len() - 1) % PARTS;
-            if part == parts.len() {
-                parts.push(0u64);
-                groups.push(Vec::new());
-            }
-            groups[part].push(group);
-            known.len() - 1
+        let group = member.groups.get().and_then(|groups| groups.first().copied()).unwrap_or(0);
+        let part = groups.iter().position(|known| *known == group).unwrap_or_else(|| {
+            groups.push(group);
+            parts.push(0);
+            parts.len() - 1
         });
-        parts[number % PARTS] |= 1 << index;
+        parts[part] |= 1 << index;
     }
     (parts, groups)
 }

@@ -60,7 +60,24 @@ pub struct QueueMap {
     pub node: Option<u32>,
 }
 
+/// Tags that any drive has.
+const SURE_TAGS: u32 = 31;
+
 impl QueueMap {
+    /// Of a drive whose queues are not to be seen: one for all of `cpus`, with few tags.
+    pub fn unknown(cpus: CpuSet) -> QueueMap {
+        let queue = HardwareQueue { number: 0, cpus, tags: SURE_TAGS, kind: QueueKind::Default };
+        QueueMap { queues: vec![queue], node: None }
+    }
+
+    /// Whether commands land on the same queues. How many tags these have may have been changed meanwhile.
+    pub fn is_like(&self, other: &QueueMap) -> bool {
+        let shape = |map: &QueueMap| -> Vec<_> {
+            map.queues.iter().map(|queue| (queue.number, queue.cpus.clone(), queue.kind)).collect()
+        };
+        self.node == other.node && shape(self) == shape(other)
+    }
+
     /// The map of a disk, named as in `/sys/block`: `nvme0n1`. An NVMe multipath head has no queues; its paths
     /// have: `nvme0c0n1`.
     pub fn read(disk: &str) -> io::Result<QueueMap> {

@@ -62,7 +62,7 @@ fn target(plan: &Plan, number: usize) -> TargetInner {
             target.kind = Kind::Nvme;
         }
         let group = if direct { group_of(plan, member) } else { 0 };
-        target.groups.set(vec![vec![group]]).expect("set once");
+        target.groups.set(vec![group]).expect("set once");
         target
     };
     if members(plan, number) == 1 {
@@ -111,27 +111,26 @@ impl World {
         for part in (0..target.parts()).filter(|part| job.units[*part] > 0) {
             let cursor = UnitCursor::over(target.part(part), self.plan.unit, target.geometry.block);
             let share = Share { handle, class: job.class, part: part as u8, deadline: job.deadline, cursor };
-            let groups = target.groups.get().map(|groups| groups[part].clone()).unwrap_or_default();
-            if self.deal_part(rng, share, &groups, job.units[part] as usize) == 0 {
+            let group = target.groups.get().map_or(0, |groups| groups[part]);
+            if self.deal_part(rng, share, group, job.units[part] as usize) == 0 {
                 self.core.stop(handle, Stop::LaneFailed);
             }
         }
     }
 
     /// See `Shared::deal_part`.
-    fn deal_part(&self, rng: &mut Rng, share: Share, groups: &[usize], units: usize) -> usize {
+    fn deal_part(&self, rng: &mut Rng, share: Share, group: usize, units: usize) -> usize {
         let (mut dealt, mut dead) = (0, false);
-        'groups: for group in groups.iter().map(|group| &self.groups[*group]) {
-            let lanes = group.len();
-            let near = if units < lanes { rng.below(lanes as u64) as usize } else { 0 };
-            for step in 0..lanes {
-                let inbox = &self.inboxes[group[(near + step) % lanes]];
-                let taken = inbox.deal(share, |share| self.core.claimable(share));
-                dealt += taken as usize;
-                dead |= !taken;
-                if dealt == units {
-                    break 'groups;
-                }
+        let group = &self.groups[group];
+        let lanes = group.len();
+        let near = if units < lanes { rng.below(lanes as u64) as usize } else { 0 };
+        for step in 0..lanes {
+            let inbox = &self.inboxes[group[(near + step) % lanes]];
+            let taken = inbox.deal(share, |share| self.core.claimable(share));
+            dealt += taken as usize;
+            dead |= !taken;
+            if dealt == units {
+                break;
             }
         }
         if dead {
