@@ -102,7 +102,7 @@ def fio(a):
     # little, and measure something else: the 8 of them are just 64 commands, so that each which ends leaves room until
     # the client has woken and submitted the next.
     found = []
-    for _ in range(max(1, a.rounds // 2)):
+    for _ in range(a.rounds):
         found.append(bench(a, f"--filename={a.drive}", f"--size={a.size}", f"--bs={a.fio_bs}", "--iodepth=8", "--verify=0",
                            "--compare=fio")["compare"])
     more = {"runs_of_pairs": len(found[0]["pairs"]), "footprint_bytes": found[0]["footprint_bytes"],

@@ -13,6 +13,7 @@ mod job;
 mod lane_loop;
 mod mailbox;
 mod path;
+mod phase;
 mod reap;
 mod schedule;
 mod slots;

@@ -1,6 +1,6 @@
 //! The table of transitions of an entry, pair by pair.
 
-use crate::lane::slots::{Event, Phase, next};
+use crate::lane::phase::{Event, Phase, next};
 
 const PHASES: [Phase; 6] =
     [Phase::Free, Phase::Active, Phase::Done, Phase::Abandoned, Phase::Forgotten, Phase::Absorbed];
