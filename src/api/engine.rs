@@ -218,7 +218,9 @@ impl Engine {
     }
 
     /// Opens a file, a block device, or a NVMe namespace by its character device (`/dev/ng0n1`): then commands pass the
-    /// kernel's block layer by.
+    /// kernel's block layer by. A DAX device (`/dev/dax0.0`) is mapped.
+    ///
+    /// A NVMe device's first block is read before it is a target; from a drive that hangs that takes up to 40 s.
     pub fn open(&self, path: impl AsRef<Path>, options: OpenOptions) -> Result<Target, Error> {
         self.shared.check()?;
         if self.shared.settings.null {
@@ -305,8 +307,11 @@ impl Engine {
     /// another is the machine's affair: bridges and switches may not forward; then transfers fail, and say so.
     pub fn map_peer(&self, address: &str, bytes: usize) -> Result<Region, Error> {
         self.shared.check()?;
-        if bytes == 0 {
-            return Err(Error::new(ErrorKind::InvalidInput, "a region of no bytes; ask for at least one"));
+        if bytes == 0 || bytes > isize::MAX as usize {
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                "no such length; ask for at least one byte, and less",
+            ));
         }
         Ok(self.region(self.shared.map_peer(address, bytes)?))
     }

@@ -54,7 +54,7 @@ impl Shared {
                     return Err(wrong_engine("the region"));
                 }
                 target.check_range(transfer.op, extent.offset(), extent.len())?;
-                check_pair(target, region)?;
+                check_pair(target, transfer.op, region)?;
                 match transfer.require {
                     Some(path) => self.check_path(path, target, region, extent),
                     None => Ok(()),
@@ -293,7 +293,7 @@ impl Group {
 fn check_raw(target: &TargetInner, op: Op, extent: &RawExtent, regions: &Snapshot) -> Result<(), Error> {
     target.check_range(op, extent.offset, extent.len)?;
     if let Some(region) = regions.find(extent.ptr as u64, extent.len) {
-        check_pair(target, &region)?;
+        check_pair(target, op, &region)?;
     }
     let end = (extent.ptr as u64).checked_add(extent.len);
     if extent.ptr.is_null() || end.is_none_or(|end| end > isize::MAX as u64) {
@@ -313,7 +313,12 @@ fn check_raw(target: &TargetInner, op: Op, extent: &RawExtent, regions: &Snapsho
 }
 
 /// What no path joins.
-fn check_pair(target: &TargetInner, region: &RegionInner) -> Result<(), Error> {
+fn check_pair(target: &TargetInner, op: Op, region: &RegionInner) -> Result<(), Error> {
+    if op == Op::Read && region.is_read_only() {
+        let message = "the memory is mapped for reading alone, and nothing can be read into it; map it for writing \
+                       (PROT_WRITE) before it is registered";
+        return Err(Error::new(ErrorKind::InvalidInput, message).on(&target.name));
+    }
     if target.kind != Kind::Dax || !region.peer {
         return Ok(());
     }

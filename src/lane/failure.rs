@@ -27,7 +27,7 @@ impl Failure {
             Op::Write => Failure::new(
                 ErrorKind::Io,
                 libc::ENOSPC,
-                "the target took no more bytes; is the file system or the device full?",
+                "the target took no more bytes; is the file system or the device full, or was the file cut short?",
             ),
             _ => Failure::new(
                 ErrorKind::UnexpectedEof,

@@ -119,6 +119,20 @@ impl Mapping {
     }
 }
 
+/// Whether some of `len` bytes at `addr` are mapped, and not for writing: what the kernel would answer with EFAULT, and
+/// our own copy with a SIGSEGV.
+pub fn read_only(addr: u64, len: u64) -> bool {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    maps.lines().any(|line| {
+        let mut fields = line.split_ascii_whitespace();
+        let range = fields.next().and_then(|range| range.split_once('-'));
+        let parse = |number: &str| u64::from_str_radix(number, 16).ok();
+        let range = range.and_then(|(from, to)| Some((parse(from)?, parse(to)?)));
+        let meets = range.is_some_and(|(from, to)| from < addr + len && addr < to);
+        meets && fields.next().is_some_and(|rights| !rights.contains('w'))
+    })
+}
+
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours and, by I1, no command is in flight into it when its owner drops it.

@@ -22,6 +22,8 @@ pub struct RegionInner {
     mapping: Option<Mapping>,
     /// It is memory of a PCI device.
     pub peer: bool,
+    /// It was mapped for reading alone when it was registered.
+    read_only: bool,
     /// Ranges that are leased: begin to end. A map, since a transfer may give 100 000 of them back at once.
     leases: Mutex<BTreeMap<usize, usize>>,
     /// Extents of raw transfers in flight, by region number (shared by all regions of the engine).
@@ -70,7 +72,8 @@ impl RegionInner {
         ptr: NonNull<u8>,
         len: usize,
     ) -> RegionInner {
-        Self::make(id, engine, raw, (ptr, len), None)
+        let read_only = super::mmap::read_only(ptr.as_ptr() as u64, len as u64);
+        RegionInner { read_only, ..Self::make(id, engine, raw, (ptr, len), None) }
     }
 
     /// A region over memory of a PCI device.
@@ -98,6 +101,7 @@ impl RegionInner {
             len,
             mapping,
             peer: false,
+            read_only: false,
             leases: Mutex::default(),
             raw_in_flight: raw.clone(),
             closing: AtomicBool::new(false),
@@ -184,6 +188,11 @@ impl RegionInner {
     /// Extents of raw transfers in flight that resolved to this region.
     pub fn raw_in_flight(&self) -> &AtomicU64 {
         &self.raw_in_flight[self.id as usize]
+    }
+
+    /// Whether nothing can be read into it: it was mapped for reading alone when it was registered, and is still.
+    pub fn is_read_only(&self) -> bool {
+        self.read_only && super::mmap::read_only(self.base(), self.len as u64)
     }
 
     /// Its registration with the rings, while they have it.

@@ -35,6 +35,8 @@ pub type Ring = IoUring<squeue::Entry128, cqueue::Entry32>;
 /// A device that answers within this is polled without a pause; longer, and the lane naps between polls.
 const PATIENCE: Duration = Duration::from_millis(20);
 const NAP: Duration = Duration::from_micros(100);
+/// The longer it hangs, the longer the naps.
+const LONGEST_NAP: Duration = Duration::from_millis(20);
 
 /// What a polled ring keeps: it cannot wait for a bell, nor in the kernel for a deadline.
 struct Polling {
@@ -204,7 +206,7 @@ impl Uring {
                 (true, None) => std::thread::park(),
                 // A device that hangs is no reason to burn a CPU.
                 (false, _) if queued == 0 && polling.moved.elapsed() > PATIENCE => {
-                    std::thread::park_timeout(NAP)
+                    std::thread::park_timeout((polling.moved.elapsed() / 100).clamp(NAP, LONGEST_NAP))
                 }
                 _ => {}
             }

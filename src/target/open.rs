@@ -237,7 +237,10 @@ impl TargetInner {
     pub fn set_size(&self, size: u64) -> Result<(), Error> {
         let fail = |kind, message: &'static str| Err(Error::new(kind, message).on(&self.name).at(0, size));
         let Some(file) = self.file.as_ref().filter(|_| self.kind == Kind::File) else {
-            return fail(ErrorKind::Unsupported, "only a file can be given a size; a device's is fixed");
+            return fail(
+                ErrorKind::Unsupported,
+                "only a file that is not mapped can be given a size; a device's is fixed",
+            );
         };
         if !self.writable {
             return fail(

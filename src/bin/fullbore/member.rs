@@ -53,7 +53,7 @@ impl Member {
         let target = engine.open(path, options(plan)).map_err(|error| refusal(&error))?;
         let block = target.drive().and_then(|drive| drive.block_name).ok_or_else(|| {
             Failure::Setup(format!(
-                "{}: no block device shows it, which the serial arm needs: is /sys mounted?",
+                "{}: no block device shows it, which the serial arm needs: it is a DAX device, or /sys is not mounted",
                 path.display()
             ))
         })?;

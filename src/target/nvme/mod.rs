@@ -25,6 +25,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Segments that every kernel's driver takes, where sysfs does not say.
 const SURE_SEGMENTS: u32 = 127;
@@ -142,7 +143,12 @@ fn open_in(
             tracing::warn!(%error, "sysfs does not show the namespace: its limits are the controller's");
             None
         }
-        found => Some(found.map_err(|e| Error::io("sysfs is not as it should be; is /sys mounted?", &e))?),
+        found => Some(found.map_err(|e| match e.raw_os_error() {
+            Some(libc::EMFILE | libc::ENFILE) => {
+                Error::io("too many open files; raise the limit (ulimit -n) or close some", &e)
+            }
+            _ => Error::io("sysfs is not as it should be; is /sys mounted?", &e),
+        })?),
     };
     let geometry = geometry(&namespace, &controller, found.as_ref(), command_size);
     geometry.check()?;
@@ -225,7 +231,16 @@ fn refuse_write(
 
 fn identify(fd: RawFd, nsid: u32, cns: u32) -> Result<[u8; identify::BYTES], Error> {
     let mut bytes = [0; identify::BYTES];
-    let status = ioctl::nvme_identify(fd, nsid, cns, &mut bytes).map_err(|error| forbidden(&error))?;
+    let mut answer = ioctl::nvme_identify(fd, nsid, cns, &mut bytes);
+    // A controller that is being connected, reset or removed answers EAGAIN for a moment.
+    for _ in 0..20 {
+        if !answer.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EAGAIN)) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        answer = ioctl::nvme_identify(fd, nsid, cns, &mut bytes);
+    }
+    let status = answer.map_err(|error| forbidden(&error))?;
     answered("Identify", status)?;
     Ok(bytes)
 }
@@ -258,6 +273,9 @@ fn forbidden(error: &io::Error) -> Error {
              an open node is enough (chmod or chown it, or a udev rule), unless a container or seccomp forbids it",
             error,
         ),
+        Some(libc::EAGAIN) => {
+            Error::io("the controller is being connected, reset or removed; try again", error)
+        }
         Some(libc::ENODEV | libc::ENXIO) => {
             Error::io("the drive is gone; open it anew when it is back", error)
         }

@@ -76,3 +76,38 @@ fn busy_raw_lists() {
     assert_eq!((done.len(), done[0].tag, done[0].bytes), (1, 1, 4096));
     region.release(Duration::from_secs(5)).expect("nothing counts against the region any more");
 }
+
+/// The kernel answers EFAULT; our own copies, of heads and tails and of mapped files, would end the process.
+#[test]
+fn nothing_is_read_into_memory_that_is_mapped_for_reading_alone() {
+    if !crate::support::uring() {
+        return;
+    }
+    let Some(folder) = crate::support::folders().pop() else { return };
+    let path = folder.file("data", 1 << 20, 1);
+    let engine = crate::support::build(fullbore::Engine::builder());
+    // SAFETY: a new mapping of its own.
+    let p = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            1 << 20,
+            libc::PROT_READ,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    let p = std::ptr::NonNull::new(p.cast::<u8>()).unwrap();
+    // SAFETY: it stays mapped for as long as the process lives.
+    let region = unsafe { engine.register_host(p, 1 << 20) }.expect("it may be written from");
+    let client = engine.client().unwrap();
+    for options in [fullbore::OpenOptions::write(), fullbore::OpenOptions::write().mapped()] {
+        let target = engine.open(&path, options).unwrap();
+        let read = fullbore::Transfer::read(&target).extent(1, region.range(0..100).unwrap());
+        let refused = client.submit(read).unwrap_err().error;
+        assert_eq!(refused.kind(), fullbore::ErrorKind::InvalidInput, "{refused}");
+        assert!(refused.message().contains("PROT_WRITE"), "{refused}");
+        let write = fullbore::Transfer::write(&target).extent(0, region.range(0..65536).unwrap());
+        client.submit(write).unwrap().wait().unwrap().result.expect("it may be written from");
+    }
+}
