@@ -236,7 +236,8 @@ impl Engine {
     }
 
     /// Makes one target of several: `chunk` bytes (whole blocks, at most 1 GiB) go to each in turn. All are of one
-    /// kind and geometry, opened alike, and none is named twice. Transfers use the lanes of every member at once.
+    /// kind and geometry, opened alike, none is named twice, and they are on at most eight drives. Transfers use the lanes
+    /// of every member at once.
     pub fn stripe(&self, members: &[Target], chunk: u64) -> Result<Target, Error> {
         self.shared.check()?;
         if let Some(other) = members.iter().find(|member| member.inner.engine != self.shared.id) {

@@ -3,10 +3,11 @@
 use super::shared::{ANSWER, Shared};
 use crate::error::Error;
 use crate::lane::Control;
+use crate::memory::lock;
 use crate::queue::FILES;
 use crate::target::{Closer, TargetInner};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 /// The free places; every ring uses the same ones.
 pub struct FileSlots(Mutex<Vec<u32>>);
@@ -17,7 +18,7 @@ impl FileSlots {
     }
 
     fn free(&self) -> MutexGuard<'_, Vec<u32>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

@@ -3,11 +3,12 @@
 use super::shared::{ANSWER, Shared};
 use crate::error::{Error, ErrorKind};
 use crate::lane::{Control, Inbox, LaneOptions, LaneSpec, LaneThread, QueueKind};
+use crate::memory::lock;
 use crate::queue::{COPY, NOTHING};
 use crate::target::{Kind, TargetInner};
 use crate::topology::{Lanes, Place, QueueMap, default_lanes, lane_cpus, place_lanes};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Most groups of an engine.
@@ -39,10 +40,6 @@ pub struct Groups {
     growing: Mutex<()>,
     /// Taken out when the engine ends.
     threads: Mutex<Vec<LaneThread>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Groups {
@@ -156,15 +153,17 @@ impl Shared {
     ) -> Result<usize, Error> {
         let number = self.groups.iter().count();
         let Some(group) = self.groups.groups.get(number) else {
-            let message = "an engine has at most 256 groups of lanes, one for each drive that was opened; build a second engine";
+            let message = "an engine has at most 256 groups of lanes, one for each drive that was opened; build a \
+                           second engine";
             return Err(Error::new(ErrorKind::Resource, message));
         };
         let mut threads = Vec::with_capacity(places.len());
         let started = self.start_lanes(&places, queue, &mut threads);
         // Regions neither come nor go from here on: the new lanes miss none.
-        let _still = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        let still = self.gate.write().unwrap_or_else(PoisonError::into_inner);
         let made = started.and_then(|()| self.introduce(&threads));
         if let Err(error) = made {
+            drop(still); // nobody need wait for lanes that go again
             stop_lanes(&mut threads, self.settings.grace);
             return Err(error);
         }

@@ -23,7 +23,8 @@ pub struct Stats {
 /// What one lane counted.
 #[derive(Clone, Debug, Default)]
 pub struct LaneStats {
-    /// The drive whose commands it issues: controllers' names; `None`: it serves files.
+    /// What it serves: a drive by its controllers' names (`nvme0`, `nvme0 polled`) or its disk's, a DAX device
+    /// (`dax0.0`), `mapped files`; `None`: files.
     pub drive: Option<String>,
     /// The hardware queue that its commands land on, where it is one.
     pub queue: Option<u32>,

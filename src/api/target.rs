@@ -23,6 +23,8 @@ pub struct Drive {
     pub namespace: u32,
     /// The NUMA node that it is on, where there are several.
     pub node: Option<u32>,
+    /// Where it is: the PCI address of its first controller, as [`crate::Engine::map_peer`] takes it.
+    pub address: Option<String>,
     /// Its block device, such as `nvme0n1`.
     pub block_name: Option<String>,
     /// What is written is durable only after a flush.
@@ -38,6 +40,7 @@ impl Target {
             serial: namespace.serial.clone(),
             namespace: namespace.nsid,
             node: namespace.node,
+            address: namespace.controllers.first().and_then(|it| it.address.clone()),
             block_name: namespace.block_name.clone(),
             write_cache: namespace.write_cache,
         })

@@ -217,7 +217,8 @@ impl Core {
                 Stop::Cancelled => Error::new(ErrorKind::Cancelled, "the transfer was cancelled"),
                 Stop::TimedOut => Error::new(
                     ErrorKind::TimedOut,
-                    "the deadline passed before all of it was moved; the device is slow or the deadline short; lengthen it (Transfer::deadline), or queue less",
+                    "the deadline passed before all of it was moved; the device is slow or the deadline short; \
+                     lengthen it (Transfer::deadline), or queue less",
                 ),
                 Stop::Shutdown => Error::new(
                     ErrorKind::Shutdown,

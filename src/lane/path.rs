@@ -84,7 +84,7 @@ impl Path {
             Path::UringCmdFixed => "uring-cmd fixed",
             Path::UringCmd => "uring-cmd",
             Path::UringCmdScratch => "uring-cmd scratch",
-            Path::Copy => "dax copy",
+            Path::Copy => "cpu copy",
         }
     }
 }

@@ -5,6 +5,8 @@ use std::ffi::{c_int, c_void};
 use std::io;
 use std::sync::OnceLock;
 
+// SAFETY: as native/copy.c defines them, which build.rs compiles into this crate; tests below call all but the guard,
+// `it::dax` that.
 unsafe extern "C" {
     fn fullbore_copy_level() -> c_int;
     fn fullbore_copy(to: *mut c_void, from: *const c_void, len: usize, level: c_int);

@@ -29,7 +29,7 @@ pub use window::Window;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Locks; what a panic left behind is whole here (each critical section changes one thing).
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -42,7 +42,8 @@ fn copy(request: &Request) -> i32 {
         Op::Flush => return -sync(request.file.fd),
     };
     match copied {
-        Copied::Whole => request.window.len() as i32,
+        // What was there of the mapping: all of it, as submission has seen to.
+        Copied::Whole => request.window.len().min(request.mapped.len()) as i32,
         Copied::NotThere => 0,
         Copied::Poisoned => -libc::EIO,
     }

@@ -1,7 +1,7 @@
 //! The inner half of a target: its limits, what may be asked of it, and where a command goes.
 
 use super::dax::Dax;
-use super::nvme::{Namespace, Status};
+use super::nvme::{self, Namespace, Status};
 use super::probe;
 use super::request::{Decoded, Fault, FileRef, Numbers, Op, Request};
 use crate::error::{Error, ErrorKind};
@@ -130,11 +130,7 @@ impl TargetInner {
     /// a device without queues of its own.
     pub fn drive(&self) -> Option<(String, Vec<String>)> {
         match (self.kind, &self.namespace) {
-            (Kind::Nvme, Some(space)) => {
-                // The tags belong to the controllers, whatever namespace uses them.
-                let names: Vec<&str> = space.controllers.iter().map(|it| &*it.name).collect();
-                Some((names.join("+"), space.controllers.iter().map(|it| it.block.clone()).collect()))
-            }
+            (Kind::Nvme, Some(space)) => Some(nvme::drive_of(&space.controllers)),
             (Kind::Block, _) => probe::drive(self.file.as_ref()?),
             (Kind::Dax, _) => Some((self.dax.as_ref()?.name.clone(), Vec::new())),
             _ => None,

@@ -1,6 +1,7 @@
 //! What a file or block device can take: asked of the kernel, then tried.
 
 use super::ioctl::statx_dio;
+use super::nvme;
 use crate::memory::{Mapping, PAGE};
 use crate::plan::Geometry;
 use std::fs::File;
@@ -31,33 +32,16 @@ pub fn geometry(file: &File, direct: bool, command_size: u32) -> io::Result<Geom
     Ok(Geometry { block, memory_align, ..unlimited })
 }
 
-/// The drive that a block device is on, and the disks of `/sys/block` that have its hardware queues.
+/// The drive that a block device is on, and the disks of `/sys/block` that have its hardware queues; `None`: it has none.
 ///
 /// Of NVMe it has its controllers' names, as a character device's has: the tags are theirs.
 pub fn drive(file: &File) -> Option<(String, Vec<String>)> {
     let folder = sysfs_folder(file)?;
     let name = folder.file_name()?.to_str()?.to_string();
-    let disks = if folder.join("mq").is_dir() { vec![name.clone()] } else { paths_of(&name)? };
-    let controller = |disk: &String| {
-        let device = PathBuf::from(format!("/sys/block/{disk}/device")).canonicalize().ok()?;
-        device.file_name()?.to_str().filter(|it| it.starts_with("nvme")).map(str::to_string)
-    };
-    let controllers: Option<Vec<String>> = disks.iter().map(controller).collect();
-    Some((controllers.map_or(name, |names| names.join("+")), disks))
-}
-
-/// The paths behind a NVMe multipath head: `nvme0n1` leads to `nvme0c1n1`.
-fn paths_of(name: &str) -> Option<Vec<String>> {
-    let (subsystem, namespace) = name.strip_prefix("nvme")?.split_once('n')?;
-    let is_path = |disk: &String| {
-        let path = disk.strip_prefix("nvme").and_then(|disk| disk.strip_prefix(subsystem)?.strip_prefix('c'));
-        path.and_then(|path| path.split_once('n')).is_some_and(|(_, number)| number == namespace)
-    };
-    let all = std::fs::read_dir("/sys/block").ok()?.flatten();
-    let mut paths: Vec<String> =
-        all.filter_map(|disk| disk.file_name().into_string().ok()).filter(is_path).collect();
-    paths.sort();
-    (!paths.is_empty()).then_some(paths)
+    if let Some(controllers) = nvme::controllers_of(&name) {
+        return Some(nvme::drive_of(&controllers));
+    }
+    folder.join("mq").is_dir().then(|| (name.clone(), vec![name]))
 }
 
 fn read_in(file: &File, into: &mut [u8], offset: u64) -> io::Result<usize> {

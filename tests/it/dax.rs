@@ -29,7 +29,7 @@ fn a_file_is_mapped_on_demand_and_its_path_says_so() {
         poison(&mut lease);
         let transfer = Transfer::read(&target).extent(77, lease).require(Path::Copy);
         let done = engine.client().unwrap().submit(transfer).unwrap().wait().unwrap();
-        assert_eq!(done.paths.to_string(), "dax copy");
+        assert_eq!(done.paths.to_string(), "cpu copy");
         check(&done.into_leases().expect("it is read")[0], 77, SEED, folder.name);
         // One object is for every lane; one that has no CPU for a while comes too late for so few milliseconds.
         let copiers = engine.lanes() - files;
@@ -100,5 +100,36 @@ fn a_mapped_file_that_is_cut_short_is_an_error_under_the_guard() {
             let done = client.submit(Transfer::read(&target).extent(0, lease)).unwrap().wait().unwrap();
             check(&done.into_leases().expect("the lanes live")[0], 0, SEED, folder.name);
         }
+    });
+}
+
+static HEARD: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+
+extern "C" fn heard(_: libc::c_int) {
+    HEARD.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+}
+
+/// The handler is the whole process's: a SIGBUS that is not of the engine's copies goes to whoever had it before.
+#[test]
+fn the_guard_leaves_other_bus_errors_to_the_handler_from_before() {
+    if !uring() {
+        return;
+    }
+    child("dax::the_guard_leaves_other_bus_errors_to_the_handler_from_before", &[]).run(|| {
+        let Some(folder) = folders().pop() else { return };
+        let path = folder.file("data", 2 * MIB as u64, SEED);
+        // SAFETY: the handler does nothing but count.
+        unsafe { libc::signal(libc::SIGBUS, heard as *const () as libc::sighandler_t) };
+        let engine = build(Engine::builder());
+        let target = engine.open(&path, OpenOptions::read().mapped().guard_sigbus()).expect("it is mapped");
+        // SAFETY: there is a handler.
+        unsafe { libc::raise(libc::SIGBUS) };
+        assert_eq!(HEARD.load(std::sync::atomic::Ordering::Relaxed), 1);
+        File::options().write(true).open(&path).and_then(|file| file.set_len(4096)).unwrap();
+        let region = engine.alloc_host(2 * MIB).unwrap();
+        let read = Transfer::read(&target).extent(0, region.lease(0..2 * MIB).unwrap());
+        let done = engine.client().unwrap().submit(read).unwrap().wait().unwrap();
+        assert_eq!(done.result.unwrap_err().kind(), ErrorKind::UnexpectedEof);
+        assert_eq!(HEARD.load(std::sync::atomic::Ordering::Relaxed), 1, "that one was the engine's");
     });
 }

@@ -58,6 +58,18 @@ pub struct Namespace {
     pub model: String,
 }
 
+/// The controllers behind a disk of `/sys/block`; `None`: it is no NVMe disk.
+pub fn controllers_of(block: &str) -> Option<Vec<Controller>> {
+    sysfs::controllers_of(Path::new("/sys"), block)
+}
+
+/// The drive that lanes serve, by the names of its controllers: the tags are theirs, whatever namespace uses them. And
+/// the disks that have its hardware queues.
+pub fn drive_of(controllers: &[Controller]) -> (String, Vec<String>) {
+    let names: Vec<&str> = controllers.iter().map(|it| &*it.name).collect();
+    (names.join("+"), controllers.iter().map(|it| it.block.clone()).collect())
+}
+
 /// What a character device is to NVMe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Node {

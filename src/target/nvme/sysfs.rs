@@ -106,6 +106,12 @@ pub fn entries(folder: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
+/// The controllers behind a disk named `nvme0n1`, or `None` if it is no NVMe disk.
+pub fn controllers_of(root: &Path, block: &str) -> Option<Vec<Controller>> {
+    let (instance, number) = block.strip_prefix("nvme")?.split_once('n')?;
+    controllers(root, instance, number, block).ok()
+}
+
 fn controllers(root: &Path, instance: &str, number: &str, block: &str) -> io::Result<Vec<Controller>> {
     let blocks = root.join("block");
     let disks = if blocks.join(block).join("mq").exists() {

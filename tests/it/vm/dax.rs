@@ -29,7 +29,7 @@ fn round_trip(engine: &Engine, target: &Target, offset: u64, len: usize, seed: u
     fill(&mut lease, offset, seed);
     let written =
         client.submit(Transfer::write(target).extent(offset, lease).durable()).unwrap().wait().unwrap();
-    assert_eq!(written.paths.to_string(), "dax copy");
+    assert_eq!(written.paths.to_string(), "cpu copy");
     written.result.expect("it is written");
     let mut lease = region.lease(len..2 * len).unwrap();
     poison(&mut lease);

@@ -14,7 +14,11 @@ const INVALID_USE: u16 = 0x12;
 fn address(drive: &Drive) -> String {
     let controller = drive.path_entry().join("device").canonicalize().expect("its controller in sysfs");
     let pci = controller.ancestors().nth(2).and_then(|p| p.file_name()?.to_str());
-    pci.expect("…/ADDRESS/nvme/nvme0").to_string()
+    let pci = pci.expect("…/ADDRESS/nvme/nvme0").to_string();
+    let engine = Engine::builder().build().expect("an engine");
+    let told = engine.open(&drive.node, OpenOptions::read()).expect("the drive").drive().expect("NVMe");
+    assert_eq!(told.address.as_ref(), Some(&pci), "{told:?}");
+    pci
 }
 
 /// An engine with `bytes` of the drive's own memory; `None`, having said why, where this kernel publishes none.
