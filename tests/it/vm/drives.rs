@@ -125,9 +125,9 @@ impl Drive {
         text.trim().parse().ok()
     }
 
-    fn open(&self) -> File {
+    fn open(&self, write: bool) -> File {
         let mut options = OpenOptions::new();
-        options.read(true).write(true).custom_flags(libc::O_DIRECT);
+        options.read(true).write(write).custom_flags(libc::O_DIRECT);
         options.open(self.block()).expect("the block device, by root")
     }
 
@@ -143,9 +143,10 @@ impl Drive {
         self
     }
 
-    /// Puts its own content on a range, by O_DIRECT.
+    /// Puts its own content on a range, by O_DIRECT. When a device that was open for writing is closed, udev reads it to
+    /// see what is on it now: those commands are waited for, lest a tracer takes them for the engine's.
     pub fn put(&self, offset: u64, len: u64) {
-        let (file, mut pages) = (self.open(), Pages::new(MIB.min(len.next_multiple_of(4096)) as usize));
+        let (file, mut pages) = (self.open(true), Pages::new(MIB.min(len.next_multiple_of(4096)) as usize));
         let mut at = offset;
         while at < offset + len {
             let piece = &mut pages.bytes_mut()[..MIB.min(offset + len - at) as usize];
@@ -153,6 +154,9 @@ impl Drive {
             file.write_all_at(piece, at).expect("the block device takes it");
             at += piece.len() as u64;
         }
+        drop(file);
+        let settled = Command::new("udevadm").args(["settle", "--timeout=30"]).status();
+        assert!(settled.is_ok_and(|status| status.success()), "udev comes to rest");
     }
 
     /// Fails unless a range holds the content of `seed`, by O_DIRECT.
@@ -164,7 +168,9 @@ impl Drive {
     /// A range's bytes, by O_DIRECT.
     pub fn bytes(&self, offset: u64, len: usize) -> Vec<u8> {
         let mut pages = Pages::new(len.next_multiple_of(4096));
-        self.open().read_exact_at(&mut pages.bytes_mut()[..len], offset).expect("the block device gives it");
+        self.open(false)
+            .read_exact_at(&mut pages.bytes_mut()[..len], offset)
+            .expect("the block device gives it");
         pages.bytes()[..len].to_vec()
     }
 
