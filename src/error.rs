@@ -73,6 +73,7 @@ pub struct Error {
     extent: Option<u32>,
     errno: Option<i32>,
     nvme: Option<u16>,
+    cuda: Option<u32>,
 }
 
 impl Error {
@@ -87,6 +88,7 @@ impl Error {
             extent: None,
             errno: None,
             nvme: None,
+            cuda: None,
         }
     }
 
@@ -144,6 +146,12 @@ impl Error {
         self
     }
 
+    /// Notes what the CUDA driver answered.
+    pub(crate) fn with_cuda(mut self, code: u32) -> Error {
+        self.cuda = Some(code);
+        self
+    }
+
     /// What went wrong.
     pub fn kind(&self) -> ErrorKind {
         self.kind
@@ -184,6 +192,11 @@ impl Error {
     /// `None` beside it; the message has its name.
     pub fn nvme_status(&self) -> Option<u16> {
         self.nvme
+    }
+
+    /// What the CUDA driver answered (a `CUresult`), where it failed a call; the message has its name.
+    pub fn cuda_code(&self) -> Option<u32> {
+        self.cuda
     }
 }
 

@@ -37,7 +37,7 @@ pub struct GroupLane {
 pub struct Groups {
     groups: Box<[OnceLock<Group>]>,
     /// Held while one is made.
-    growing: Mutex<()>,
+    pub(super) growing: Mutex<()>,
     /// Taken out when the engine ends.
     threads: Mutex<Vec<LaneThread>>,
 }
@@ -99,7 +99,7 @@ impl Shared {
             Kind::Dax => self.places_near(drive.1.node),
             _ => place_lanes(&drive.1, &self.topology, &self.allowed, lanes, depth, settings.processes),
         };
-        self.grow(Some(drive), places, self.queue_for(target))
+        self.grow(Some(drive), places, || self.queue_for(target))
     }
 
     /// Makes the group of all files, which comes first.
@@ -115,10 +115,9 @@ impl Shared {
         let place = |cpus| Place { node: topology.node_of(&cpus), cpus, queue: None, depth };
         let places = lane_cpus(topology, allowed, count).into_iter().map(place).collect();
         let _growing = lock(&self.groups.growing);
-        let queue = if self.settings.null {
-            QueueKind::Local { work: NOTHING }
-        } else {
-            QueueKind::Uring { source: self.table_ring.source(), polled: false }
+        let queue = || match self.settings.null {
+            true => QueueKind::Local { work: NOTHING },
+            false => QueueKind::Uring { source: self.table_ring.source(), polled: false },
         };
         self.grow(None, places, queue).map(drop)
     }
@@ -145,11 +144,11 @@ impl Shared {
     }
 
     /// Starts lanes, tells them of the regions there are, and makes them known.
-    fn grow(
+    pub(super) fn grow(
         &self,
         drive: Option<(String, QueueMap)>,
         places: Vec<Place>,
-        queue: QueueKind,
+        queue: impl FnMut() -> QueueKind,
     ) -> Result<usize, Error> {
         let number = self.groups.iter().count();
         let Some(group) = self.groups.groups.get(number) else {
@@ -181,7 +180,7 @@ impl Shared {
     fn start_lanes(
         &self,
         places: &[Place],
-        kind: QueueKind,
+        mut kind: impl FnMut() -> QueueKind,
         threads: &mut Vec<LaneThread>,
     ) -> Result<(), Error> {
         let first = self.core.see_lanes(<[_]>::len);
@@ -192,7 +191,7 @@ impl Shared {
                 first_generation: 0,
             };
             let (number, cpus) = (first + number, place.cpus.clone());
-            let spec = LaneSpec { number, kind, options, cpus, grace: self.settings.grace };
+            let spec = LaneSpec { number, kind: kind(), options, cpus, grace: self.settings.grace };
             threads.push(LaneThread::start(&self.core, spec)?);
         }
         Ok(())
@@ -200,7 +199,8 @@ impl Shared {
 
     /// Makes new lanes adopt every region that is registered.
     fn introduce(&self, threads: &[LaneThread]) -> Result<(), Error> {
-        let lanes: Vec<_> = threads.iter().map(|thread| thread.inbox.clone()).collect();
+        let lanes = threads.iter().map(|thread| thread.inbox.clone());
+        let lanes: Vec<_> = lanes.filter(|lane| lane.has_ring).collect();
         for region in self.core.regions.all() {
             let Some(slabs) = region.pinned() else { continue };
             let within = ANSWER + super::shared::pin_time(region.len() as u64);
@@ -220,11 +220,16 @@ impl Shared {
 }
 
 impl Group {
+    /// Whether all its lanes run.
+    pub(super) fn is_alive(&self) -> bool {
+        self.lanes.iter().all(|lane| lane.inbox.alive.load(Ordering::Relaxed))
+    }
+
     /// Whether it serves that drive. One that was plugged in under the name of another has queues of its own, and a
     /// group that lost a lane is not given more to do: opened anew, the drive gets new lanes.
     fn is_for(&self, (name, map): &(String, QueueMap)) -> bool {
         let same = self.drive.as_ref().is_some_and(|(known, queues)| known == name && queues.is_like(map));
-        same && self.lanes.iter().all(|lane| lane.inbox.alive.load(Ordering::Relaxed))
+        same && self.is_alive()
     }
 }
 

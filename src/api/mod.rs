@@ -3,6 +3,7 @@
 mod client;
 mod engine;
 mod file_slots;
+mod gpu;
 mod groups;
 mod shared;
 mod stats;

@@ -4,11 +4,13 @@ use super::file_slots::FileSlots;
 use super::groups::Groups;
 use crate::error::{Error, ErrorKind};
 use crate::lane::{Acks, Control, Core, Handle, Inbox, Stop, explain_ring};
+use crate::memory::cuda::Gpu;
 use crate::memory::{AllocOptions, ForkGuard, RegionInner, Releaser, TableRing, alloc, peer};
+use crate::target::TargetInner;
 use crate::topology::{CpuSet, Lanes, Topology};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
 use std::time::Duration;
 
 /// How long a lane may take to answer a message that a caller waits for.
@@ -24,8 +26,20 @@ pub struct Settings {
     pub null: bool,
     pub lanes: Lanes,
     pub lane_depth: u32,
+    pub gpu: GpuSettings,
     /// How many processes share the drives' tags.
     pub processes: u32,
+}
+
+/// How GPU memory is served.
+#[derive(Clone, Copy, Debug)]
+pub struct GpuSettings {
+    /// Bytes of a bounce buffer, and how many a GPU has.
+    pub buffer: u64,
+    pub buffers: usize,
+    /// Most bytes in a copy engine.
+    pub outstanding: u64,
+    pub polled: bool,
 }
 
 /// See the module.
@@ -40,6 +54,12 @@ pub struct Shared {
     pub allowed: CpuSet,
     pub table_ring: TableRing,
     pub files: FileSlots,
+    /// Mapped targets, which GPUs that come later are to reach.
+    pub mapped: Mutex<Vec<Weak<TargetInner>>>,
+    /// GPUs that have a lane.
+    pub gpus: Mutex<Vec<Arc<Gpu>>>,
+    /// Itself, for lanes that submit.
+    pub me: Weak<Shared>,
     pub fork: ForkGuard,
     pub settings: Settings,
 }
@@ -67,17 +87,17 @@ impl Shared {
         }
     }
 
-    /// Sends each lane that lives a message and waits for all answers. `None`: some lane did not answer in time.
+    /// Sends each lane that lives and has a ring a message and waits for all answers. `None`: some lane did not answer in time.
     pub fn tell_lanes(
         &self,
         within: Duration,
         message: impl Fn(Arc<Acks>) -> Control,
     ) -> Option<Result<(), i32>> {
-        let alive = |lane: &Arc<Inbox>| lane.alive.load(Ordering::SeqCst);
+        let alive = |lane: &Arc<Inbox>| lane.has_ring && lane.alive.load(Ordering::SeqCst);
         tell(&self.core.lanes().into_iter().filter(alive).collect::<Vec<_>>(), within, message)
     }
 
-    fn still(&self) -> RwLockReadGuard<'_, ()> {
+    pub(super) fn still(&self) -> RwLockReadGuard<'_, ()> {
         self.gate.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -105,15 +125,16 @@ impl Shared {
         self.admit(|id| RegionInner::registered(id, self.id, self.core.regions.raw_counts(), ptr, len))
     }
 
-    fn admit(&self, make: impl FnOnce(u32) -> RegionInner) -> Result<Arc<RegionInner>, Error> {
+    pub(super) fn admit(&self, make: impl FnOnce(u32) -> RegionInner) -> Result<Arc<RegionInner>, Error> {
         let Some(region) = self.core.regions.insert(make) else {
             let message = "an engine has at most 16 384 regions; register larger pieces, or release some";
             return Err(Error::new(ErrorKind::Resource, message));
         };
         let _still = self.still();
-        let registration = match (self.settings.null, region.peer) {
-            (true, _) => Err("the null queue needs none".into()),
-            (_, true) => Err("the kernel registers no PCI peer memory: it pins none for long".into()),
+        let registration = match (self.settings.null, region.peer, region.device()) {
+            (true, ..) => Err("the null queue needs none".into()),
+            (_, true, _) => Err("the kernel registers no PCI peer memory: it pins none for long".into()),
+            (.., Some(_)) => Err("rings do not reach GPU memory: its copy engines do".into()),
             _ => self.pin(&region),
         };
         if let Err(note) = &registration {
@@ -146,7 +167,7 @@ impl Shared {
     fn unpin(&self, region: &RegionInner, slabs: &crate::memory::Slabs, within: Duration) -> bool {
         self.table_ring.clear(slabs);
         let (id, since) = (region.id, region.pinned_at.load(Ordering::SeqCst));
-        let had_it = |lane: &Arc<Inbox>| lane.died.load(Ordering::SeqCst) >= since;
+        let had_it = |lane: &Arc<Inbox>| lane.has_ring && lane.died.load(Ordering::SeqCst) >= since;
         let lanes: Vec<_> = self.core.lanes().into_iter().filter(had_it).collect();
         let done = tell(&lanes, within, |acks| Control::DropBuffers { id, slabs: *slabs, acks });
         match done {

@@ -1,5 +1,6 @@
 //! Submission: everything that can be checked is checked, then the transfer is dealt to lanes.
 
+use super::gpu::gpu_path;
 use super::groups::Group;
 use super::shared::Shared;
 use crate::error::{Error, ErrorKind};
@@ -47,6 +48,7 @@ impl Shared {
             let message = "a transfer has at least one extent and at most 16 777 216; split it";
             return Err(Error::new(ErrorKind::InvalidInput, message).on(&target.name));
         }
+        let first = transfer.extents[0].mem().range().region();
         for (index, extent) in transfer.extents.iter().enumerate() {
             let check = || -> Result<(), Error> {
                 let region = extent.mem().range().region();
@@ -55,6 +57,9 @@ impl Shared {
                 }
                 target.check_range(transfer.op, extent.offset(), extent.len())?;
                 check_pair(target, transfer.op, region)?;
+                if gpu_of(region) != gpu_of(first) {
+                    return Err(Error::new(ErrorKind::InvalidInput, ONE_MEMORY).on(&target.name));
+                }
                 match transfer.require {
                     Some(path) => self.check_path(path, target, region, extent),
                     None => Ok(()),
@@ -67,6 +72,9 @@ impl Shared {
 
     /// The path of commands between a target and a region (`None`: memory of no region).
     pub fn path(&self, target: &TargetInner, region: Option<&RegionInner>) -> PathReport {
+        if region.is_some_and(|region| region.device().is_some()) {
+            return gpu_path(target);
+        }
         let (fixed, why) = match region.map(|r| r.registration.get()) {
             _ if target.kind == Kind::Null => (false, "the null target moves nothing".into()),
             _ if target.kind == Kind::Dax => (false, format!("{} stores", copy::kernel())),
@@ -99,6 +107,12 @@ impl Shared {
         extent: &Extent,
     ) -> Result<(), Error> {
         let (found, geometry) = (self.path(target, Some(region)), &target.geometry);
+        if region.device().is_some() {
+            let reason =
+                format!("path \"{wanted}\" was demanded, but \"{}\" would run: {}", found.path, found.reason);
+            let refused = Error::new(ErrorKind::PathUnavailable, reason).on(&target.name);
+            return if found.path == wanted { Ok(()) } else { Err(refused) };
+        }
         let (straight, scratch) = match found.path {
             Path::Null => (true, false),
             _ => routes(geometry, extent.offset(), extent.len(), extent.window().addr()),
@@ -166,6 +180,14 @@ impl Shared {
         for (index, extent) in extents.iter().enumerate() {
             check_raw(target, op, extent, snapshot).map_err(|e| e.extent(index as u32))?;
         }
+        let place = |extent: &RawExtent| {
+            snapshot.find(extent.ptr as u64, extent.len).and_then(|region| gpu_of(&region))
+        };
+        let first = place(&extents[0]);
+        if let Some(other) = extents.iter().position(|extent| place(extent) != first) {
+            let error = Error::new(ErrorKind::InvalidInput, ONE_MEMORY).on(&target.name);
+            return Err(error.extent(other as u32));
+        }
         // SAFETY: passed on to the caller.
         let mut list = unsafe { RawList::new(extents) };
         for index in 0..list.count() {
@@ -217,6 +239,9 @@ impl Shared {
         let block = target.geometry.block;
         // Units are cut on whole blocks, however large those are.
         let unit_size = self.settings.unit_size.next_multiple_of(block as u64);
+        if let Some(group) = self.gpu_group_of(&job) {
+            return self.start_on_gpu(job, group, (class, deadline), tag);
+        }
         let units = units_of(&job, unit_size);
         let handle = self.core.table.activate(job, Admission { units, deadline, submitted, tag })?;
         self.deal(handle, &target, (class, deadline, unit_size), &units);
@@ -227,7 +252,7 @@ impl Shared {
     }
 
     /// Deals each part's share to its lanes.
-    fn deal(
+    pub(super) fn deal(
         &self,
         handle: Handle,
         target: &TargetInner,
@@ -248,7 +273,7 @@ impl Shared {
 
     /// Deals a share to as many lanes as there are units; a single unit goes to one near the caller. Answers how many
     /// lanes have it.
-    fn deal_part(&self, share: Share, group: usize, units: usize, turn: usize) -> usize {
+    pub(super) fn deal_part(&self, share: Share, group: usize, units: usize, turn: usize) -> usize {
         let Some(group) = self.groups.get(group) else { return 0 };
         let lanes = group.lanes.len();
         let near = if units < lanes { group.near(turn) } else { 0 };
@@ -311,6 +336,14 @@ fn check_raw(target: &TargetInner, op: Op, extent: &RawExtent, regions: &Snapsho
     }
     Ok(())
 }
+
+/// The GPU that a region is on.
+fn gpu_of(region: &RegionInner) -> Option<u32> {
+    region.device().map(|held| held.gpu.ordinal)
+}
+
+const ONE_MEMORY: &str =
+    "the extents lie on several GPUs, or on a GPU and in host memory; submit a transfer for each";
 
 /// What no path joins.
 fn check_pair(target: &TargetInner, op: Op, region: &RegionInner) -> Result<(), Error> {

@@ -51,9 +51,15 @@ pub struct Core {
 }
 
 impl Core {
+    #[cfg(test)]
     pub fn new(entries: usize, regions: Arc<Regions>, clock: Clock) -> Core {
+        Core::with_kept(entries, 0, regions, clock)
+    }
+
+    /// With `kept` entries for transfers that lanes submit themselves.
+    pub fn with_kept(entries: usize, kept: usize, regions: Arc<Regions>, clock: Clock) -> Core {
         Core {
-            table: Table::new(entries, 0),
+            table: Table::with_kept(entries, kept, 0),
             regions,
             clock,
             closing: AtomicBool::new(false),

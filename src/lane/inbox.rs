@@ -70,6 +70,8 @@ pub struct Inbox {
     pub shares: ArrayQueue<Share>,
     pub control: SegQueue<Control>,
     pub bell: Bell,
+    /// It has a ring, which files and regions are made known to.
+    pub has_ring: bool,
     pub alive: AtomicBool,
     /// It died with commands in flight: its ring may still write to memory.
     pub leaked: AtomicBool,
@@ -91,6 +93,7 @@ impl Inbox {
             shares: ArrayQueue::new(room),
             control: SegQueue::new(),
             bell,
+            has_ring: true,
             alive: AtomicBool::new(true),
             leaked: AtomicBool::new(false),
             entered: AtomicBool::new(false),

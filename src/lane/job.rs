@@ -56,6 +56,12 @@ impl Job {
         self.op == Op::Flush || self.durable
     }
 
+    /// Whether a GPU copies it straight out of the target's mapping. A store does not: the GPU's writes may stay in the
+    /// CPU's caches, where no flush of ours reaches them.
+    pub fn goes_straight(&self) -> bool {
+        self.op == Op::Read && self.target().is_pinned()
+    }
+
     /// The path that was demanded.
     pub fn require(&self) -> Option<Path> {
         match &self.source {

@@ -6,6 +6,7 @@ use super::core::Core;
 use super::inbox::{Control, Inbox};
 use super::schedule::{CLASSES, Schedule};
 use super::slots::{Claim, Stop};
+use super::thread::Turns;
 use crate::memory::{Fixed, Scratch};
 use crate::queue::{Answer, Queue, Wait};
 use std::collections::VecDeque;
@@ -110,16 +111,6 @@ impl<Q: Queue> Lane<Q> {
             queue,
             options,
         })
-    }
-
-    /// One turn of the loop. False: the lane was told to stop and nothing is left to do.
-    ///
-    /// `Err(errno)`: the queue is broken. The caller drains and fails what is left.
-    pub fn step(&mut self) -> Result<bool, i32> {
-        let Some(wait) = self.prepare() else { return Ok(false) };
-        let entered = self.queue.enter(wait);
-        self.conclude(entered)?;
-        Ok(true)
     }
 
     /// The half of a turn before `enter`; `None`: it was told to stop, and nothing is left to do. The simulation takes
@@ -264,9 +255,21 @@ impl<Q: Queue> Lane<Q> {
             (until != u64::MAX).then(|| Duration::from_nanos(until.saturating_sub(self.now).max(1000)));
         Wait::ForOne { timeout }
     }
+}
 
-    /// Fails everything that is left and waits at most `grace` for what is in flight. True: all of it drained.
-    pub fn drain(&mut self, grace: Duration, reason: Stop) -> bool {
+impl<Q: Queue> Turns for Lane<Q> {
+    fn shared(&self) -> (Arc<Core>, Arc<Inbox>) {
+        (self.core.clone(), self.inbox.clone())
+    }
+
+    fn step(&mut self) -> Result<bool, i32> {
+        let Some(wait) = self.prepare() else { return Ok(false) };
+        let entered = self.queue.enter(wait);
+        self.conclude(entered)?;
+        Ok(true)
+    }
+
+    fn drain(&mut self, grace: Duration, reason: Stop) -> bool {
         for run in self.runs.iter().flatten() {
             self.core.stop(run.claim.handle, reason);
         }
@@ -298,7 +301,7 @@ impl<Q: Queue> Lane<Q> {
 
     /// Leaves the ring and its memory behind for ever: commands that did not drain may still land. Whoever waits for
     /// them is told now; no deadline need be waited for, and there may be none.
-    pub fn leak(self) {
+    fn leak(self) {
         for run in self.runs.iter().flatten() {
             self.core.abandon(run.claim.handle);
         }

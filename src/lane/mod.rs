@@ -7,6 +7,7 @@ mod bell;
 mod command;
 mod core;
 mod failure;
+mod gpu;
 mod inbox;
 mod issue;
 mod job;
@@ -29,6 +30,7 @@ mod loom_tests;
 mod sim_tests;
 
 pub use self::core::{Clock, Core, units_of};
+pub use gpu::{Feeder, GpuSpec, SLACK};
 pub use inbox::{Acks, Control, Inbox};
 pub use job::{Job, Source};
 pub use lane_loop::LaneOptions;

@@ -28,10 +28,14 @@ pub enum Path {
     UringCmdScratch = 256,
     /// Copied by the CPU from or to mapped memory, past its caches.
     Copy = 512,
+    /// Between a target and GPU memory through pinned host memory: the target's own path is beside it.
+    PinnedBounce = 1024,
+    /// Copied by the GPU out of mapped memory that is registered with its driver.
+    DaxToGpu = 2048,
 }
 
 /// All of them, in the order of their bits.
-pub const PATHS: [Path; 10] = [
+pub const PATHS: [Path; 12] = [
     Path::Fixed,
     Path::Plain,
     Path::Scratch,
@@ -42,6 +46,8 @@ pub const PATHS: [Path; 10] = [
     Path::UringCmd,
     Path::UringCmdScratch,
     Path::Copy,
+    Path::PinnedBounce,
+    Path::DaxToGpu,
 ];
 
 impl Path {
@@ -85,6 +91,8 @@ impl Path {
             Path::UringCmd => "uring-cmd",
             Path::UringCmdScratch => "uring-cmd scratch",
             Path::Copy => "cpu copy",
+            Path::PinnedBounce => "pinned bounce",
+            Path::DaxToGpu => "dax -> gpu direct",
         }
     }
 }

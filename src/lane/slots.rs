@@ -135,14 +135,28 @@ pub enum Published<B> {
 pub struct Table<B> {
     entries: Box<[Entry<B>]>,
     free: ArrayQueue<u32>,
+    /// Entries from here on are kept for lanes' own transfers.
+    kept_from: u32,
+    kept: ArrayQueue<u32>,
 }
 
 impl<B> Table<B> {
+    #[cfg(test)]
     pub fn new(len: usize, first_generation: u32) -> Table<B> {
-        let free = ArrayQueue::new(len);
-        for index in 0..len {
-            let _ = free.push(index as u32); // exactly `len` places
-        }
+        Table::with_kept(len, 0, first_generation)
+    }
+
+    /// A table of `len` entries, and `kept` for transfers that lanes submit themselves.
+    pub fn with_kept(len: usize, kept: usize, first_generation: u32) -> Table<B> {
+        let filled = |from: usize, to: usize| {
+            let queue = ArrayQueue::new((to - from).max(1));
+            for index in from..to {
+                let _ = queue.push(index as u32); // a place for each
+            }
+            queue
+        };
+        let (kept_from, all) = (len as u32, len + kept);
+        let (free, kept) = (filled(0, len), filled(len, all));
         let entry = || Entry {
             state: AtomicU64::new(word(first_generation, Phase::Free as u32)),
             claims: std::array::from_fn(|_| AtomicU64::new(word(first_generation, 0))),
@@ -161,16 +175,16 @@ impl<B> Table<B> {
             waker: Mutex::new(None),
             body: UnsafeCell::new(None),
         };
-        Table { entries: (0..len).map(|_| entry()).collect(), free }
+        Table { entries: (0..all).map(|_| entry()).collect(), free, kept_from, kept }
     }
 
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// How many entries are taken.
+    /// How many entries are taken, of those that are not kept.
     pub fn taken(&self) -> usize {
-        self.entries.len() - self.free.len()
+        self.kept_from as usize - self.free.len()
     }
 
     fn entry(&self, handle: Handle) -> &Entry<B> {
@@ -181,8 +195,17 @@ impl<B> Table<B> {
     ///
     /// After this, lanes that hold the handle may claim.
     pub fn activate(&self, body: B, admission: Admission) -> Result<Handle, B> {
+        self.activate_from(&self.free, body, admission)
+    }
+
+    /// The same, of the entries that are kept.
+    pub fn activate_kept(&self, body: B, admission: Admission) -> Result<Handle, B> {
+        self.activate_from(&self.kept, body, admission)
+    }
+
+    fn activate_from(&self, free: &ArrayQueue<u32>, body: B, admission: Admission) -> Result<Handle, B> {
         let units = admission.units;
-        let Some(index) = self.free.pop() else { return Err(body) };
+        let Some(index) = free.pop() else { return Err(body) };
         let entry = &self.entries[index as usize];
         let generation = (entry.state.load(Ordering::Acquire) >> 32) as u32;
         // SAFETY: a free entry popped from the queue is ours alone until its words below say otherwise.
@@ -364,7 +387,8 @@ impl<B> Table<B> {
             match state.compare_exchange_weak(now, then, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
                     if to == Phase::Free {
-                        let _ = self.free.push(handle.index); // it has a place for each entry
+                        let free = if handle.index < self.kept_from { &self.free } else { &self.kept };
+                        let _ = free.push(handle.index); // it has a place for each entry
                     }
                     return Some(now);
                 }

@@ -2,15 +2,17 @@
 
 use super::bell::Bell;
 use super::core::Core;
+use super::gpu::{GpuLane, GpuSpec};
 use super::inbox::{Control, Inbox};
 use super::lane_loop::{Lane, LaneOptions};
 use super::slots::Stop;
 use crate::error::{Error, ErrorKind};
+use crate::queue::cuda::Mover;
 use crate::queue::{Local, Queue, Uring, UringOptions, Work};
 use crate::topology::{CpuSet, pin_current_thread};
 use nix::sys::signal::{SigSet, Signal};
 use std::io;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -18,12 +20,27 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// What a lane drives.
-#[derive(Clone, Copy, Debug)]
 pub enum QueueKind {
     /// io_uring; registered buffers are cloned from this ring, if there is one.
     Uring { source: Option<RawFd>, polled: bool },
     /// The lane's own thread, which carries commands out by this.
     Local { work: Work },
+    /// A GPU's copy engines.
+    Gpu(Box<(GpuSpec, Mover)>),
+}
+
+/// A loop that a lane's thread runs.
+pub trait Turns {
+    fn shared(&self) -> (Arc<Core>, Arc<Inbox>);
+
+    /// One turn. False: it was told to stop and nothing is left to do; `Err(errno)`: what it drives is broken.
+    fn step(&mut self) -> Result<bool, i32>;
+
+    /// Fails everything that is left and waits at most `grace` for what is in flight. True: all of it drained.
+    fn drain(&mut self, grace: Duration, reason: Stop) -> bool;
+
+    /// Leaves behind for ever what did not drain, and tells those who wait.
+    fn leak(self);
 }
 
 /// A running lane, as its engine holds it.
@@ -52,7 +69,9 @@ impl LaneThread {
         let bell = if polled { Ok(Bell::of_thread()) } else { Bell::new() };
         let bell =
             bell.map_err(|e| Error::io("cannot make an eventfd; raise the open files (ulimit -n)", &e))?;
-        let inbox = Arc::new(Inbox::new(core.table.len(), spec.options.depth, bell));
+        let mut inbox = Inbox::new(core.table.len(), spec.options.depth, bell);
+        inbox.has_ring = matches!(spec.kind, QueueKind::Uring { .. });
+        let inbox = Arc::new(inbox);
         let (ready, started) = channel();
         let (ending, ended) = channel();
         let (core, shared) = (core.clone(), inbox.clone());
@@ -147,50 +166,79 @@ fn body(core: Arc<Core>, inbox: Arc<Inbox>, spec: LaneSpec, ready: Ready, ending
         None => None,
     };
     let note = pinned.err().map_or(String::new(), |e| format!("; not on its CPUs: {e}"));
-    match spec.kind {
-        QueueKind::Local { work } => {
-            let Some(bell) = bell else { return };
-            run(core, inbox, &spec, Local::new(spec.options.depth, work, bell), note, ready)
+    let (options, number, grace) = (spec.options, spec.number, spec.grace);
+    let ended = match (spec.kind, bell) {
+        (QueueKind::Local { work }, Some(bell)) => {
+            let lane = over(core, inbox, options, Ok(Local::new(options.depth, work, bell)));
+            run(lane, note, (number, grace), ready)
         }
-        QueueKind::Uring { source, .. } => match make_ring(&spec, source, bell) {
-            Ok(ring) => run(core, inbox, &spec, ring, note, ready),
-            Err(error) => drop(ready.send(Err(error))),
-        },
+        (QueueKind::Gpu(gpu), Some(bell)) => {
+            let (spec, mover) = *gpu;
+            let description = "cuda".into();
+            let lane = GpuLane::new(core, inbox, spec, mover, bell).map(|lane| (lane, description));
+            run(lane, note, (number, grace), ready)
+        }
+        // A lane whose bell has no descriptor polls.
+        (QueueKind::Uring { source, .. }, bell) => {
+            let ring = Uring::new(UringOptions { depth: options.depth as u32, source }, bell);
+            run(over(core, inbox, options, ring), note, (number, grace), ready)
+        }
+        (_, None) => Err(io::ErrorKind::InvalidInput.into()),
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, number, "a lane was not made");
     }
     drop(ending);
 }
 
-/// A lane whose bell has no descriptor polls.
-fn make_ring(spec: &LaneSpec, source: Option<RawFd>, bell: Option<OwnedFd>) -> io::Result<Uring> {
-    Uring::new(UringOptions { depth: spec.options.depth as u32, source }, bell)
+/// A lane over a queue, and what people read of it.
+fn over<Q: Queue>(
+    core: Arc<Core>,
+    inbox: Arc<Inbox>,
+    options: LaneOptions,
+    queue: io::Result<Q>,
+) -> io::Result<(Lane<Q>, String)> {
+    let queue = queue?;
+    let description = queue.describe();
+    Ok((Lane::new(core, inbox, queue, options)?, description))
 }
 
-fn run<Q: Queue>(core: Arc<Core>, inbox: Arc<Inbox>, spec: &LaneSpec, queue: Q, note: String, ready: Ready) {
-    let description = queue.describe() + &note;
-    let mut lane = match Lane::new(core.clone(), inbox.clone(), queue, spec.options) {
-        Ok(lane) => lane,
-        Err(error) => return drop(ready.send(Err(error))),
+/// Runs a lane to its end. `Err`: it was not made, and whoever started it was told why.
+fn run<L: Turns>(
+    made: io::Result<(L, String)>,
+    note: String,
+    (number, grace): (usize, Duration),
+    ready: Ready,
+) -> io::Result<()> {
+    let (mut lane, description) = match made {
+        Ok(made) => made,
+        Err(error) => {
+            let told = io::Error::from(error.kind());
+            let _ = ready.send(Err(error));
+            return Err(told);
+        }
     };
-    let _ = ready.send(Ok(description));
+    let _ = ready.send(Ok(description + &note));
     let reason = match catch_unwind(AssertUnwindSafe(|| turn(&mut lane))) {
         Ok(Ok(())) => Stop::Shutdown,
         Ok(Err(errno)) => {
-            tracing::error!(errno, lane = spec.number, "the ring is broken; the lane ends");
+            tracing::error!(errno, lane = number, "the ring is broken; the lane ends");
             Stop::LaneFailed
         }
         Err(_) => {
-            tracing::error!(lane = spec.number, "the lane panicked; it drains and ends");
+            tracing::error!(lane = number, "the lane panicked; it drains and ends");
             Stop::LaneFailed
         }
     };
-    let drained = catch_unwind(AssertUnwindSafe(|| lane.drain(spec.grace, reason))).unwrap_or(false);
+    let drained = catch_unwind(AssertUnwindSafe(|| lane.drain(grace, reason))).unwrap_or(false);
     part(lane, drained, reason);
+    Ok(())
 }
 
 /// Drops a lane that drained, leaves another behind, and leaves nobody waiting for it. The simulation ends its lanes
 /// by this too.
-pub(super) fn part<Q: Queue>(lane: Lane<Q>, drained: bool, reason: Stop) {
-    let (core, inbox) = (lane.core.clone(), lane.inbox.clone());
+pub(super) fn part<L: Turns>(lane: L, drained: bool, reason: Stop) {
+    let (core, inbox) = lane.shared();
     if drained {
         drop(lane);
     } else {
@@ -203,7 +251,7 @@ pub(super) fn part<Q: Queue>(lane: Lane<Q>, drained: bool, reason: Stop) {
     }
 }
 
-fn turn<Q: Queue>(lane: &mut Lane<Q>) -> Result<(), i32> {
+fn turn<L: Turns>(lane: &mut L) -> Result<(), i32> {
     while lane.step()? {}
     Ok(())
 }

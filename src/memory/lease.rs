@@ -1,5 +1,6 @@
 //! Leases: exclusive ranges of a region. They move into a transfer and come back in its completion.
 
+use super::cuda::{Gpu, copy_in, copy_out};
 use super::{RegionInner, Window};
 use crate::error::{Error, ErrorKind};
 use std::ops::{Deref, DerefMut, Range};
@@ -14,7 +15,7 @@ pub struct RegionRange {
 }
 
 impl RegionRange {
-    pub(super) fn take(region: Arc<RegionInner>, range: Range<usize>) -> Result<RegionRange, Error> {
+    pub(crate) fn take(region: Arc<RegionInner>, range: Range<usize>) -> Result<RegionRange, Error> {
         region.take(&range)?;
         Ok(RegionRange { start: range.start, len: range.len(), region })
     }
@@ -41,6 +42,35 @@ impl RegionRange {
         let tail = RegionRange { region: self.region.clone(), start: self.start + at, len: self.len - at };
         self.len = at;
         Ok(tail)
+    }
+
+    /// Copies its bytes out of a GPU's memory, and waits for that: for checks, not for speed.
+    ///
+    /// # Errors
+    /// `InvalidInput` unless it lies in GPU memory and `to` is as long; what the driver answers.
+    pub fn copy_out(&self, to: &mut [u8]) -> Result<(), Error> {
+        let (gpu, at) = self.on_gpu(to.len())?;
+        // SAFETY: inside the region, which is ours alone as a lease, and its owner's promise at registration.
+        unsafe { copy_out(gpu, at, to) }.map_err(|e| e.error("cannot copy out of GPU memory"))
+    }
+
+    /// Copies bytes into a GPU's memory, and waits for that; see [`RegionRange::copy_out`].
+    pub fn copy_in(&mut self, from: &[u8]) -> Result<(), Error> {
+        let (gpu, at) = self.on_gpu(from.len())?;
+        // SAFETY: as in `copy_out`.
+        unsafe { copy_in(gpu, at, from) }.map_err(|e| e.error("cannot copy into GPU memory"))
+    }
+
+    fn on_gpu(&self, len: usize) -> Result<(&Arc<Gpu>, u64), Error> {
+        self.region.check_fork()?;
+        let bad = |message| Err(Error::new(ErrorKind::InvalidInput, message));
+        let Some(held) = self.region.device() else {
+            return bad("the range is in host or peer memory, which its owner reads and writes itself");
+        };
+        if len != self.len {
+            return bad("the slice and the range differ in length; split the range, or take another");
+        }
+        Ok((&held.gpu, self.region.base() + self.start as u64))
     }
 
     pub(crate) fn region(&self) -> &Arc<RegionInner> {

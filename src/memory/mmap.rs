@@ -1,5 +1,6 @@
 //! Mappings: the engine's own memory, a device's, and the page that tells a forked child from its parent.
 
+use super::cuda::{Gpu, Pinned};
 use super::{PAGE, Window};
 use crate::error::{Error, ErrorKind};
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
@@ -8,6 +9,7 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Huge pages are this large here; mappings at least as long are aligned to it.
 const HUGE: usize = 2 << 20;
@@ -21,6 +23,8 @@ pub struct Mapping {
     whole: (NonNull<u8>, usize),
     /// Of a file or a device.
     shared: bool,
+    /// Its registration with the CUDA driver, or why there is none; unset: nobody asked for one.
+    pinned: OnceLock<Result<Pinned, String>>,
 }
 
 // SAFETY: a mapping is memory; who may touch which bytes when is the business of leases.
@@ -47,7 +51,7 @@ impl Mapping {
         };
         // SAFETY: `pad <= slack`, so the result lies inside the mapping.
         let ptr = unsafe { whole.add(pad) };
-        Ok(Mapping { ptr, len, whole: (whole, all.get()), shared: false })
+        Ok(Mapping { ptr, len, whole: (whole, all.get()), shared: false, pinned: OnceLock::new() })
     }
 
     /// Maps the first `len` bytes (rounded up to pages) of a file, shared; to be written to or not.
@@ -57,13 +61,28 @@ impl Mapping {
         let rights = if write { ProtFlags::PROT_READ | ProtFlags::PROT_WRITE } else { ProtFlags::PROT_READ };
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing of ours.
         let ptr = unsafe { mmap(None, all, rights, MapFlags::MAP_SHARED, file, 0)? }.cast();
-        Ok(Mapping { ptr, len, whole: (ptr, len), shared: true })
+        Ok(Mapping { ptr, len, whole: (ptr, len), shared: true, pinned: OnceLock::new() })
     }
 
     /// The bytes `from .. from + len` of it; cut to what is there. Its owner keeps it mapped while they are used.
     pub fn window(&self, from: usize, len: usize) -> Window {
         // SAFETY: inside the mapping; commands over it end before the target that owns it is dropped (I1).
         unsafe { Window::new(self.ptr.as_ptr(), self.len) }.sub(from, len)
+    }
+
+    /// Registers it with the CUDA driver, for every GPU; mapped for writing or not. `Err` says why it cannot be.
+    pub fn pin(&self, gpu: &Arc<Gpu>, write: bool) -> Result<(), &str> {
+        let pin = || {
+            // SAFETY: mapped until our own drop, which unregisters it before.
+            let pinned = unsafe { Pinned::new(gpu, self.ptr.as_ptr() as u64, self.len, write) };
+            pinned.map_err(|e| e.error("the driver does not register the memory").to_string())
+        };
+        self.pinned.get_or_init(pin).as_ref().map(drop).map_err(String::as_str)
+    }
+
+    /// Its registration with the driver, or why there is none; `None`: nobody asked for one.
+    pub fn pinned(&self) -> Option<&Result<Pinned, String>> {
+        self.pinned.get()
     }
 
     pub fn ptr(&self) -> NonNull<u8> {
@@ -138,6 +157,7 @@ pub fn read_only(addr: u64, len: u64) -> bool {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        drop(self.pinned.take());
         // SAFETY: the mapping is ours and, by I1, no command is in flight into it when its owner drops it.
         let _ = unsafe { munmap(self.whole.0.cast(), self.whole.1) };
     }

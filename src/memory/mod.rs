@@ -5,6 +5,7 @@
 //! completion. Lanes see memory only as a [`Window`], whose validity rests on the transfer that holds the lease.
 
 pub mod copy;
+pub mod cuda;
 mod host;
 mod lease;
 mod mmap;

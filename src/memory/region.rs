@@ -1,5 +1,6 @@
 //! Regions: what is registered once and moved to and from many times.
 
+use super::cuda::{Held, HostMemory};
 use super::table::Slabs;
 use super::{ForkGuard, HostLease, Mapping, RegionRange, Window, lock};
 use crate::error::{Error, ErrorKind};
@@ -10,6 +11,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+/// What keeps memory that is not a mapping.
+#[derive(Debug)]
+pub enum Keeper {
+    /// Memory on a GPU.
+    Device(Held),
+    /// Host memory that the CUDA driver allocated, kept for its drop.
+    Driver(#[allow(dead_code)] HostMemory),
+}
+
 /// The inner half of a region, which leases and transfers keep alive.
 pub struct RegionInner {
     /// Number of the region in its engine.
@@ -18,6 +28,8 @@ pub struct RegionInner {
     pub engine: u64,
     ptr: NonNull<u8>,
     len: usize,
+    /// What the memory is kept by, where it is not ours to map, or is a GPU's.
+    keeper: Option<Keeper>,
     /// What we mapped; `None` for a caller's.
     mapping: Option<Mapping>,
     /// It is memory of a PCI device.
@@ -87,6 +99,35 @@ impl RegionInner {
         RegionInner { peer: true, ..Self::owned(id, engine, raw, mapping, len) }
     }
 
+    /// A region over memory of a GPU: ours, or a caller's that stays until release.
+    pub fn of_gpu(
+        id: u32,
+        engine: u64,
+        raw: &Arc<[AtomicU64]>,
+        held: Held,
+        at: u64,
+        len: usize,
+    ) -> RegionInner {
+        let ptr = NonNull::new(at as *mut u8).unwrap_or(NonNull::dangling());
+        let keeper = Some(Keeper::Device(held));
+        RegionInner { keeper, ..Self::make(id, engine, raw, (ptr, len), None) }
+    }
+
+    /// A region over host memory that the CUDA driver allocated.
+    pub fn of_driver(id: u32, engine: u64, raw: &Arc<[AtomicU64]>, memory: HostMemory) -> RegionInner {
+        let (ptr, len) = (NonNull::new(memory.ptr()).unwrap_or(NonNull::dangling()), memory.len());
+        let keeper = Some(Keeper::Driver(memory));
+        RegionInner { keeper, ..Self::make(id, engine, raw, (ptr, len), None) }
+    }
+
+    /// The GPU that its memory is on, and the group of the lane that serves it.
+    pub fn device(&self) -> Option<&Held> {
+        match &self.keeper {
+            Some(Keeper::Device(held)) => Some(held),
+            _ => None,
+        }
+    }
+
     fn make(
         id: u32,
         engine: u64,
@@ -99,6 +140,7 @@ impl RegionInner {
             engine,
             ptr,
             len,
+            keeper: None,
             mapping,
             peer: false,
             read_only: false,
@@ -116,7 +158,7 @@ impl RegionInner {
     }
 
     /// Refuses what a forked child may not do.
-    fn check_fork(&self) -> Result<(), Error> {
+    pub(super) fn check_fork(&self) -> Result<(), Error> {
         self.fork.map_or(Ok(()), |fork| fork.check())
     }
 
@@ -297,6 +339,22 @@ impl Region {
         matches!(self.inner().registration.get(), Some(Ok(_)))
     }
 
+    /// The GPU that its memory is on, as CUDA counts; `None`: it is host or peer memory.
+    pub fn gpu(&self) -> Option<u32> {
+        self.inner().device().map(|held| held.gpu.ordinal)
+    }
+
+    /// Exports GPU memory as a dma-buf, for whoever imports one. Its address and length must be whole pages (4096). No
+    /// kernel of today (7.3) takes one into io_uring: the engine itself uses none.
+    pub fn export_dma_buf(&self) -> Result<std::os::fd::OwnedFd, Error> {
+        self.inner().check_fork()?;
+        let Some(held) = self.inner().device() else {
+            let message = "only a GPU's memory is exported as a dma-buf; this region is host or peer memory";
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        };
+        held.gpu.export(self.inner().base(), self.len())
+    }
+
     /// Why it is not registered, and the remedy.
     pub fn registration_note(&self) -> Option<&str> {
         self.inner().registration.get().and_then(|r| r.as_ref().err()).map(String::as_str)
@@ -307,7 +365,8 @@ impl Region {
         if !self.inner().is_owned() {
             return Err(Error::new(
                 ErrorKind::InvalidInput,
-                "registered memory is aliased by its owner and gives no bytes; use Region::range",
+                "memory that was registered is aliased by its owner, and a GPU's is not the CPU's: neither gives bytes; \
+                 use Region::range",
             ));
         }
         HostLease::take(self.inner().clone(), range)

@@ -1,7 +1,7 @@
 //! The regions of an engine: their numbers, and a sorted snapshot through which raw pointers resolve.
 
 use super::{RegionInner, lock};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 /// Most regions of an engine: each takes at least one of a ring's 16 384 buffers.
@@ -45,6 +45,8 @@ pub struct Regions {
     version: AtomicU64,
     /// Raw extents in flight, by region number: lanes count them down without a lock.
     raw_in_flight: Arc<[AtomicU64]>,
+    /// There is, or was, one over GPU memory.
+    devices: AtomicBool,
 }
 
 impl Default for Regions {
@@ -54,6 +56,7 @@ impl Default for Regions {
             snapshot: RwLock::default(),
             version: AtomicU64::new(1),
             raw_in_flight: (0..MOST).map(|_| AtomicU64::new(0)).collect(),
+            devices: AtomicBool::new(false),
         }
     }
 }
@@ -80,6 +83,9 @@ impl Regions {
         }
         let region = Arc::new(make(id as u32));
         slots[id] = Some(region.clone());
+        if region.device().is_some() {
+            self.devices.store(true, Ordering::Release);
+        }
         self.publish(&slots);
         Some(region)
     }
@@ -104,6 +110,11 @@ impl Regions {
     /// The region of that number.
     pub fn get(&self, id: u32) -> Option<Arc<RegionInner>> {
         self.slots().get(id as usize)?.clone()
+    }
+
+    /// Whether there is, or was, one over GPU memory.
+    pub fn has_devices(&self) -> bool {
+        self.devices.load(Ordering::Acquire)
     }
 
     /// All regions.

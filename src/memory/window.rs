@@ -37,6 +37,12 @@ impl Window {
         Window { ptr: self.ptr.wrapping_add(from), len: len.min(self.len - from) }
     }
 
+    /// Both as one, where `next` follows this one.
+    pub fn joined(self, next: Window) -> Window {
+        debug_assert_eq!(self.addr() + self.len as u64, next.addr());
+        Window { ptr: self.ptr, len: self.len + next.len }
+    }
+
     pub fn addr(self) -> u64 {
         self.ptr as u64
     }

@@ -13,4 +13,4 @@ mod units;
 pub use command::{Command, next_command, routes};
 pub use geometry::Geometry;
 pub use stripe::{PARTS, Part, Stripe};
-pub use units::{Extents, UnitCursor};
+pub use units::{Extents, Unit, UnitCursor};

@@ -9,6 +9,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::time::Duration;
 
 /// Carries out requests.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +32,28 @@ pub struct Local {
     work: Work,
     pushed: Vec<Request>,
     answers: Vec<Answer>,
-    bell: File,
+    bell: BellWait,
+}
+
+/// How a thread without a ring waits for its bell.
+pub struct BellWait(File);
+
+impl BellWait {
+    pub fn new(bell: OwnedFd) -> BellWait {
+        BellWait(File::from(bell))
+    }
+
+    /// Sleeps until the bell rings, at most `most`.
+    pub fn wait(&self, most: Option<Duration>) {
+        let timeout = most.map_or(PollTimeout::NONE, |t| {
+            PollTimeout::try_from(t.as_nanos().div_ceil(1_000_000)).unwrap_or(PollTimeout::MAX)
+        });
+        let rung = poll(&mut [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)], timeout);
+        if rung.is_ok_and(|fds| fds > 0) {
+            // The lane may have heard the bell before its write was seen here: left unread it would ring for ever.
+            let _ = (&self.0).read(&mut [0; 8]);
+        }
+    }
 }
 
 /// A length; 0: some of it was not there.
@@ -64,7 +86,7 @@ impl Local {
     /// A queue with room for `depth` requests, each carried out by `work`, woken by `bell`.
     pub fn new(depth: usize, work: Work, bell: OwnedFd) -> Local {
         let (pushed, answers) = (Vec::with_capacity(depth), Vec::with_capacity(depth));
-        Local { depth, work, pushed, answers, bell: File::from(bell) }
+        Local { depth, work, pushed, answers, bell: BellWait::new(bell) }
     }
 }
 
@@ -84,14 +106,7 @@ impl Queue for Local {
     fn enter(&mut self, wait: Wait) -> Result<u32, i32> {
         let idle = self.answers.is_empty() && self.pushed.is_empty();
         if let (true, Wait::ForOne { timeout }) = (idle, wait) {
-            let timeout = timeout.map_or(PollTimeout::NONE, |t| {
-                PollTimeout::try_from(t.as_nanos().div_ceil(1_000_000)).unwrap_or(PollTimeout::MAX)
-            });
-            let rung = poll(&mut [PollFd::new(self.bell.as_fd(), PollFlags::POLLIN)], timeout);
-            if rung.is_ok_and(|fds| fds > 0) {
-                // The lane may have heard the bell before its write was seen here: left unread it would ring for ever.
-                let _ = (&self.bell).read(&mut [0; 8]);
-            }
+            self.bell.wait(timeout);
         }
         let accepted = self.pushed.len() as u32;
         for request in self.pushed.drain(..) {

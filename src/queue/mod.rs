@@ -1,12 +1,13 @@
 //! Queues: what a lane drives. Requests are pushed, one `enter` submits the batch and waits, results are reaped.
 
+pub mod cuda;
 mod local;
 #[cfg(all(test, not(loom)))]
 pub mod sim;
 mod trial;
 mod uring;
 
-pub use local::{COPY, Local, NOTHING, Work};
+pub use local::{BellWait, COPY, Local, NOTHING, Work};
 pub use trial::try_passthrough;
 pub use uring::{FILES, Uring, UringOptions, plain_ring_refusal};
 

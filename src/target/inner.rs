@@ -6,6 +6,7 @@ use super::probe;
 use super::request::{Decoded, Fault, FileRef, Numbers, Op, Request};
 use crate::error::{Error, ErrorKind};
 use crate::memory::Window;
+use crate::memory::cuda::Gpu;
 use crate::plan::{Geometry, Part, Stripe};
 use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
@@ -148,6 +149,59 @@ impl TargetInner {
         let striped = self.striped.as_ref()?;
         let (member, at) = striped.stripe.place(offset);
         Some(format!("{} at {at}", striped.members[member as usize].name))
+    }
+
+    /// Registers a mapped target's memory with the CUDA driver, so that GPUs copy straight out of it. What came of it:
+    /// [`TargetInner::pinned`].
+    pub fn pin(&self, gpu: &Arc<Gpu>) {
+        if let Some(dax) = &self.dax {
+            let pinned = dax.mapping.pin(gpu, self.writable);
+            pinned.unwrap_or_else(
+                |why| tracing::info!(target = %self.name, why, "GPUs do not reach a mapping"),
+            );
+        }
+    }
+
+    /// Whether GPUs copy straight out of it, and if not, why.
+    pub fn pinned(&self) -> Result<(), &str> {
+        if self.striped.is_some() {
+            return self.members().try_for_each(|member| member.pinned());
+        }
+        match self.dax.as_ref().map(|dax| dax.mapping.pinned()) {
+            Some(Some(pinned)) => pinned.as_ref().map(drop).map_err(String::as_str),
+            Some(None) => Err("no GPU's memory was registered yet, or the engine does not see the mapping"),
+            None => Err("the target is not mapped memory"),
+        }
+    }
+
+    /// The same, without the reason.
+    pub fn is_pinned(&self) -> bool {
+        self.kind == Kind::Dax && self.pinned().is_ok()
+    }
+
+    /// Visits `len` bytes at `offset` of a mapped target that GPUs reach: each window lies in one registration, and may
+    /// be joined to the one before or not.
+    pub fn each_mapped(&self, mut offset: u64, mut len: u64, mut visit: impl FnMut(Window, bool)) {
+        while len > 0 {
+            let Some((window, joins)) = self.mapped(offset, len) else { return };
+            if window.len() == 0 {
+                return;
+            }
+            (offset, len) = (offset + window.len() as u64, len - window.len() as u64);
+            visit(window, joins);
+        }
+    }
+
+    /// The first of them.
+    fn mapped(&self, offset: u64, len: u64) -> Option<(Window, bool)> {
+        if let Some(Striped { stripe, members, .. }) = &self.striped {
+            let (member, at) = stripe.place(offset);
+            return members[member as usize].mapped(at, len.min(stripe.left_in_chunk(offset)));
+        }
+        let mapping = &self.dax.as_ref()?.mapping;
+        let pinned = mapping.pinned()?.as_ref().ok()?;
+        let window = mapping.window(offset as usize, len as usize);
+        Some((window.sub(0, pinned.span(window.addr())), !pinned.begins(window.addr())))
     }
 
     /// The members of a stripe; of another target, none.

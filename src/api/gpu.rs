@@ -1,0 +1,221 @@
+//! GPUs: their lanes, their bounce buffers, and the transfers that these submit themselves.
+
+use super::groups::Group;
+use super::shared::Shared;
+use crate::error::{Error, ErrorKind};
+use crate::lane::{
+    Admission, Feeder, GpuSpec, Handle, Job, Path, PathReport, QueueKind, SLACK, Share, Source, Stop,
+    units_of,
+};
+use crate::memory::cuda::{DeviceMemory, Gpu, Held, HostMemory};
+use crate::memory::{AllocOptions, RegionInner, alloc, lock};
+use crate::plan::{PARTS, UnitCursor};
+use crate::queue::cuda::Mover;
+use crate::target::{Kind, TargetInner};
+use crate::topology::{Place, QueueMap};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+/// GPUs of an engine for whose lanes' transfers there are entries at any time.
+const GPUS: usize = 16;
+/// A copy straight out of a mapping has as many bounce buffers' bytes at most: it waits for nothing to be filled.
+const STRAIGHT: u64 = 2;
+
+/// Entries that are kept for transfers that fill or empty bounce buffers.
+pub fn children(buffers: usize) -> usize {
+    GPUS * buffers
+}
+
+/// The path between a target and GPU memory.
+pub fn gpu_path(target: &TargetInner) -> PathReport {
+    let (path, reason) = match (target.kind, target.pinned()) {
+        (Kind::Dax, Ok(())) => (
+            Path::DaxToGpu,
+            "the mapping is registered with the driver; stores go by pinned bounce, since the GPU's writes may stay in \
+             the CPU's caches"
+                .into(),
+        ),
+        (Kind::Dax, Err(why)) => (Path::PinnedBounce, why.into()),
+        _ => (Path::PinnedBounce, "no path of this machine joins the target and GPU memory directly".into()),
+    };
+    PathReport { path, reason }
+}
+
+/// Takes children in for a GPU's lane.
+struct Feed(Weak<Shared>);
+
+impl Feeder for Feed {
+    fn feed(&self, child: Job, class: u8, deadline: u64, tag: u64) -> Result<Handle, Error> {
+        let closed = || Error::new(ErrorKind::Shutdown, "the engine was shut down; build a new one");
+        let shared = self.0.upgrade().ok_or_else(closed)?;
+        shared.start_child(child, class, deadline, tag)
+    }
+}
+
+impl Shared {
+    /// Makes a region over the caller's GPU memory.
+    ///
+    /// # Safety
+    /// See [`crate::Engine::register_cuda`].
+    pub unsafe fn register_cuda(&self, ptr: u64, len: usize) -> Result<Arc<RegionInner>, Error> {
+        let ordinal = Gpu::locate(ptr, len)?;
+        let (gpu, group) = self.gpu(ordinal)?;
+        let held = Held { gpu, memory: None, group };
+        self.admit(|id| RegionInner::of_gpu(id, self.id, self.core.regions.raw_counts(), held, ptr, len))
+    }
+
+    /// Makes a region over GPU memory of our own.
+    pub fn alloc_gpu(&self, ordinal: u32, bytes: usize) -> Result<Arc<RegionInner>, Error> {
+        let (gpu, group) = self.gpu(ordinal)?;
+        let memory = DeviceMemory::new(&gpu, bytes)
+            .map_err(|e| e.error(&format!("cannot allocate {bytes} bytes on GPU {ordinal}")))?;
+        let at = memory.ptr;
+        let held = Held { gpu, memory: Some(memory), group };
+        self.admit(|id| RegionInner::of_gpu(id, self.id, self.core.regions.raw_counts(), held, at, bytes))
+    }
+
+    /// The GPU of that ordinal and its lane's group, made if there is none.
+    fn gpu(&self, ordinal: u32) -> Result<(Arc<Gpu>, usize), Error> {
+        if self.settings.null {
+            let message = "an engine over the null queue moves nothing; build without null()";
+            return Err(Error::new(ErrorKind::Unsupported, message));
+        }
+        let gpu = Gpu::retain(ordinal)?;
+        let _growing = lock(&self.groups.growing);
+        let name = format!("gpu {ordinal}");
+        let is_its =
+            |group: &Group| group.drive.as_ref().is_some_and(|(drive, _)| *drive == name) && group.is_alive();
+        if let Some(known) = self.groups.iter().position(is_its) {
+            return Ok((gpu, known));
+        }
+        // Before anything else is made: a driver that refuses leaves nothing behind.
+        let settings = self.settings.gpu;
+        let staging = (settings.buffer as usize + SLACK).max((settings.buffer * STRAIGHT) as usize);
+        let mover = Mover::new(&gpu, staging).map_err(|e| e.error(&format!("cannot use GPU {ordinal}")))?;
+        let spec = GpuSpec {
+            bounce: self.bounce(&gpu)?,
+            buffers: settings.buffers,
+            buffer: settings.buffer as usize,
+            outstanding: settings.outstanding,
+            polled: settings.polled,
+            feeder: Arc::new(Feed(self.me.clone())),
+        };
+        let (node, allowed) = (gpu.node, &self.allowed);
+        let cpus = node.map_or_else(|| allowed.clone(), |node| self.topology.nearest_cpus(node, allowed));
+        let place = Place {
+            node: node.or(self.topology.node_of(&cpus)),
+            cpus,
+            queue: None,
+            depth: settings.buffers as u32,
+        };
+        let map = QueueMap { queues: Vec::new(), node };
+        let mut parts = Some(Box::new((spec, mover)));
+        // There is one lane, which takes it.
+        let queue = || parts.take().map_or(QueueKind::Local { work: crate::queue::NOTHING }, QueueKind::Gpu);
+        let group = self.grow(Some((name, map)), vec![place], queue)?;
+        for target in lock(&self.mapped).iter().filter_map(Weak::upgrade) {
+            target.pin(&gpu);
+        }
+        lock(&self.gpus).push(gpu.clone());
+        Ok((gpu, group))
+    }
+
+    /// The bounce buffers of a GPU, pinned and on its node.
+    fn bounce(&self, gpu: &Arc<Gpu>) -> Result<Arc<RegionInner>, Error> {
+        let settings = self.settings.gpu;
+        let bytes = settings.buffers * (settings.buffer as usize + SLACK);
+        let mapping = alloc(bytes, &AllocOptions { huge: true, node: gpu.node })?;
+        mapping.populate();
+        let (id, raw) = (self.id, self.core.regions.raw_counts());
+        // Nothing pageable is handed to the driver: what it does not register, it must allocate itself. So it is under
+        // confidential computing (FACTS §5).
+        match mapping.pin(gpu, true).map_err(str::to_owned) {
+            Ok(()) => self.admit(|number| RegionInner::owned(number, id, raw, mapping, bytes)),
+            Err(why) => {
+                tracing::info!(why, "the driver allocates the bounce buffers, on whichever node it likes");
+                let memory = HostMemory::new(gpu, bytes)
+                    .map_err(|e| e.error(&format!("no pinned memory for bounce buffers ({why})")))?;
+                self.admit(|number| RegionInner::of_driver(number, id, raw, memory))
+            }
+        }
+    }
+
+    /// Notes a mapped target, and registers it with the driver if a GPU is there.
+    pub fn show_to_gpus(&self, target: &Arc<TargetInner>) {
+        let mut mapped = lock(&self.mapped);
+        mapped.retain(|known| known.strong_count() > 0);
+        mapped.push(Arc::downgrade(target));
+        drop(mapped);
+        // One registration counts for all GPUs.
+        if let Some(gpu) = lock(&self.gpus).first() {
+            target.pin(gpu);
+        }
+    }
+
+    /// The group of the lane of the GPU that a job's memory is on.
+    pub(super) fn gpu_group_of(&self, job: &Job) -> Option<usize> {
+        match &job.source {
+            Source::Owned(transfer) => {
+                transfer.extents.first()?.mem().range().region().device().map(|held| held.group)
+            }
+            Source::Raw { list, .. } => {
+                // Without a GPU, no lock is taken for what cannot be.
+                let region = self.core.regions.has_devices().then(|| list.region(0))?;
+                self.core.regions.get(region)?.device().map(|held| held.group)
+            }
+            Source::Flush(_) => None,
+        }
+    }
+
+    /// Takes an entry for a job over GPU memory and deals it to the GPU's lane.
+    #[allow(clippy::result_large_err)] // the job comes back by value, on purpose
+    pub(super) fn start_on_gpu(
+        &self,
+        job: Job,
+        group: usize,
+        (class, deadline): (u8, u64),
+        tag: u64,
+    ) -> Result<Handle, Job> {
+        let (block, buffer) = (job.target().geometry.block, self.settings.gpu.buffer);
+        // Straight copies of one length: a short one at the end would leave the link idle between it and the next.
+        let unit = if job.goes_straight() {
+            let (asked, most) = (job.asked(), buffer * STRAIGHT);
+            asked.div_ceil(asked.div_ceil(most)).next_multiple_of(64 << 10).min(most)
+        } else {
+            buffer
+        };
+        let unit = unit.next_multiple_of(block as u64);
+        let cursor = UnitCursor::new(unit, block);
+        let mut units = [0; PARTS];
+        units[0] = cursor.count(&job);
+        let submitted = self.core.clock.now();
+        let handle = self.core.table.activate(job, Admission { units, deadline, submitted, tag })?;
+        let share = Share { handle, class, part: 0, deadline, cursor };
+        if self.deal_part(share, group, 1, 0) == 0 {
+            self.core.stop(handle, Stop::LaneFailed);
+        }
+        if self.core.closing.load(Ordering::SeqCst) {
+            self.core.stop(handle, Stop::Shutdown);
+        }
+        Ok(handle)
+    }
+
+    /// Starts a transfer that a GPU's lane submits.
+    fn start_child(&self, child: Job, class: u8, deadline: u64, tag: u64) -> Result<Handle, Error> {
+        let target = child.target().clone();
+        let unit_size = self.settings.unit_size.next_multiple_of(target.geometry.block as u64);
+        let units = units_of(&child, unit_size);
+        let submitted = self.core.clock.now();
+        let admission = Admission { units, deadline, submitted, tag };
+        let handle = self.core.table.activate_kept(child, admission).map_err(|_| {
+            let message =
+                "more than 16 GPUs are at work: no entry is left for a bounce buffer; build a second engine";
+            Error::new(ErrorKind::Busy, message)
+        })?;
+        self.deal(handle, &target, (class, deadline, unit_size), &units);
+        if self.core.closing.load(Ordering::SeqCst) {
+            self.core.stop(handle, Stop::Shutdown);
+        }
+        Ok(handle)
+    }
+}

@@ -1,0 +1,286 @@
+//! The loop of a GPU's lane.
+
+use super::Feeder;
+use super::slot::{Slot, Stage};
+use crate::lane::bell::Bell;
+use crate::lane::core::Core;
+use crate::lane::inbox::{Control, Inbox};
+use crate::lane::mailbox::Mailbox;
+use crate::lane::schedule::Schedule;
+use crate::lane::slots::{Handle, Stop};
+use crate::lane::thread::{Turns, block_signals};
+use crate::memory::RegionInner;
+use crate::memory::cuda::CudaError;
+use crate::queue::BellWait;
+use crate::queue::cuda::{Mover, Way};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Wake, Waker};
+use std::time::Duration;
+
+/// Slots beside those with a bounce buffer, for units straight from mappings.
+const STRAIGHT: usize = 4;
+
+/// What a GPU's lane is made of.
+pub struct GpuSpec {
+    /// Bounce buffers, in one region: `buffers` of `buffer` + [`super::SLACK`] bytes.
+    pub bounce: Arc<RegionInner>,
+    pub buffers: usize,
+    pub buffer: usize,
+    /// Most bytes in a copy engine at once.
+    pub outstanding: u64,
+    /// The lane asks for the ends of copies instead of sleeping until they come.
+    pub polled: bool,
+    pub feeder: Arc<dyn Feeder>,
+}
+
+/// Which way units are fed: straight from mappings, or through bounce buffers. Each has a schedule of its own, so that
+/// a full set of buffers holds up no unit that needs none.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Line {
+    Straight = 0,
+    Bounce = 1,
+}
+
+/// See the module above.
+pub struct GpuLane {
+    pub(super) core: Arc<Core>,
+    pub(super) inbox: Arc<Inbox>,
+    pub(super) spec: GpuSpec,
+    pub(super) mover: Mover,
+    pub(super) schedules: [Schedule; 2],
+    pub(super) slots: Vec<Slot>,
+    pub(super) free: Vec<u16>,
+    /// Free bounce buffers, and those that an abandoned child may still write to.
+    pub(super) buffers: Vec<u16>,
+    pub(super) lost: Vec<u16>,
+    /// Where children's completions arrive.
+    pub(super) children: Arc<Mailbox>,
+    waker: Waker,
+    bell: BellWait,
+    /// Bytes in the copy engines, by way.
+    pub(super) copying: [u64; 2],
+    /// The context is broken: nothing more is copied.
+    pub(super) broken: Option<CudaError>,
+    pub(super) claimed: u64,
+    pub(super) now: u64,
+    deadline: u64,
+    stopping: bool,
+}
+
+/// Rings the lane's bell.
+struct Ring(Arc<Inbox>);
+
+impl Wake for Ring {
+    fn wake(self: Arc<Self>) {
+        self.0.bell.ring();
+    }
+}
+
+impl GpuLane {
+    /// A lane on the calling thread, which takes the GPU's context for good.
+    pub fn new(
+        core: Arc<Core>,
+        inbox: Arc<Inbox>,
+        spec: GpuSpec,
+        mut mover: Mover,
+        bell: OwnedFd,
+    ) -> io::Result<GpuLane> {
+        mover.adopt().map_err(|e| io::Error::other(e.error("the lane cannot use the GPU")))?;
+        if !spec.polled {
+            let rung = inbox.clone();
+            mover.sleep(block_signals, Arc::new(move || rung.bell.ring_if_asleep()))?;
+        }
+        let slots = spec.buffers + STRAIGHT;
+        let room = core.table.len();
+        Ok(GpuLane {
+            mover,
+            schedules: [Schedule::new(room), Schedule::new(room)],
+            slots: (0..slots).map(|_| Slot::new()).collect(),
+            free: (0..slots as u16).rev().collect(),
+            buffers: (0..spec.buffers as u16).rev().collect(),
+            lost: Vec::with_capacity(spec.buffers),
+            children: Arc::new(Mailbox::new(room)),
+            waker: Waker::from(Arc::new(Ring(inbox.clone()))),
+            bell: BellWait::new(bell),
+            copying: [0; 2],
+            broken: None,
+            claimed: 0,
+            now: core.clock.now(),
+            deadline: u64::MAX,
+            stopping: false,
+            core,
+            inbox,
+            spec,
+        })
+    }
+
+    fn busy(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    fn bell(&self) -> &Bell {
+        &self.inbox.bell
+    }
+
+    /// Takes messages and shares in.
+    fn hear(&mut self) {
+        while let Some(control) = self.inbox.control.pop() {
+            match control {
+                // It has no ring: there is nothing to register, and nothing to let go of.
+                Control::File { acks, .. }
+                | Control::AddBuffers { acks, .. }
+                | Control::DropBuffers { acks, .. } => acks.answer(Ok(())),
+                Control::CloseFile { done, .. } => drop(done),
+                Control::Stop => self.stopping = true,
+            }
+        }
+        while let Some(share) = self.inbox.shares.pop() {
+            self.deadline = self.deadline.min(share.deadline);
+            let line = self.line_of(share.handle);
+            self.schedules[line as usize].push(share, |share| self.core.claimable(share));
+        }
+    }
+
+    fn line_of(&self, handle: Handle) -> Line {
+        let Some(pin) = self.core.table.pin(handle) else { return Line::Bounce };
+        let straight = self.core.table.body(&pin).is_some_and(|job| job.goes_straight());
+        if let Some(last) = self.core.table.finish(pin) {
+            self.core.publish(last);
+        }
+        if straight { Line::Straight } else { Line::Bounce }
+    }
+
+    /// Stops transfers whose deadline has come.
+    fn expire(&mut self) {
+        if self.now < self.deadline {
+            return;
+        }
+        self.deadline = u64::MAX;
+        for share in self.schedules.iter().flat_map(Schedule::iter) {
+            if share.deadline <= self.now {
+                self.core.stop(share.handle, Stop::TimedOut);
+            } else {
+                self.deadline = self.deadline.min(share.deadline);
+            }
+        }
+    }
+
+    /// Takes the answers that are there.
+    fn reap(&mut self) {
+        while let Some(handle) = self.children.take() {
+            if let Some(done) = self.core.consume(handle) {
+                self.child_ended(done);
+            }
+        }
+        while let Some(ended) = self.mover.ended() {
+            self.copy_ended(ended);
+        }
+        self.inbox.counters.in_flight.set(self.busy() as u64);
+    }
+
+    /// Begins units while there is room, and puts what is ready into the copy engines.
+    fn fill(&mut self) {
+        self.copy_what_is_ready();
+        for line in [Line::Straight, Line::Bounce] {
+            while self.has_room(line) && self.begin(line) {
+                self.copy_what_is_ready();
+            }
+        }
+        self.inbox.counters.occupied(self.busy() as u64);
+    }
+
+    /// Sleeps until the bell rings, at most `most`.
+    fn sleep(&mut self, most: Option<Duration>) {
+        let (polls, in_hand) = (self.mover.asks(), self.busy());
+        self.inbox.counters.enters.add(1);
+        self.inbox.in_hand.store(in_hand as u32, Ordering::Relaxed);
+        self.inbox.entered.store(in_hand > 0, Ordering::Relaxed);
+        let here = self.children.wait(&self.waker, 1);
+        let heard =
+            || !self.inbox.control.is_empty() || !self.inbox.shares.is_empty() || here || self.mover.ready();
+        if polls {
+            std::hint::spin_loop();
+        } else if self.bell().lie_down(true, heard) {
+            self.inbox.counters.waits.add(1);
+            let left = Duration::from_nanos(self.deadline.saturating_sub(self.now).max(1000));
+            let until = (self.deadline != u64::MAX).then_some(left);
+            self.bell.wait(most.into_iter().chain(until).min());
+        }
+        self.bell().get_up();
+        self.inbox.entered.store(false, Ordering::Relaxed);
+    }
+
+    /// Ends what was stopped and is in nobody's hands: it waits for its turn.
+    fn let_go(&mut self) {
+        for index in 0..self.slots.len() as u16 {
+            let slot = &self.slots[index as usize];
+            let stopped = |claim| self.core.table.stopped(claim).is_some();
+            if slot.stage == Stage::Ready && slot.claim.as_ref().is_some_and(stopped) {
+                self.close(index);
+            }
+        }
+    }
+
+    /// Bytes that may still be put into a copy engine; always enough for one unit into an idle one.
+    pub(super) fn may_copy(&self, way: Way, bytes: u64) -> bool {
+        let outstanding = self.copying[way as usize];
+        outstanding == 0 || outstanding + bytes <= self.spec.outstanding
+    }
+}
+
+impl Turns for GpuLane {
+    fn shared(&self) -> (Arc<Core>, Arc<Inbox>) {
+        (self.core.clone(), self.inbox.clone())
+    }
+
+    fn step(&mut self) -> Result<bool, i32> {
+        self.now = self.core.clock.now();
+        self.inbox.counters.beats.add(1);
+        self.hear();
+        self.expire();
+        self.reap();
+        self.let_go();
+        self.fill();
+        let idle = self.busy() == 0 && self.schedules.iter().all(Schedule::is_empty);
+        if self.stopping && idle {
+            return Ok(false);
+        }
+        self.sleep(None);
+        Ok(true)
+    }
+
+    fn drain(&mut self, grace: Duration, reason: Stop) -> bool {
+        for slot in self.slots.iter() {
+            slot.claim.iter().for_each(|claim| self.core.stop(claim.handle, reason));
+            slot.child.into_iter().for_each(|child| self.core.stop(child, reason));
+        }
+        let until = self.core.clock.now() + u64::try_from(grace.as_nanos()).unwrap_or(u64::MAX / 2);
+        loop {
+            self.now = self.core.clock.now();
+            self.hear();
+            for share in self.schedules.iter_mut().flat_map(Schedule::drain) {
+                self.core.stop(share.handle, reason);
+            }
+            self.reap();
+            self.let_go();
+            if self.busy() == 0 {
+                return true;
+            }
+            if self.now >= until {
+                return false;
+            }
+            self.sleep(Some(Duration::from_millis(10)));
+        }
+    }
+
+    /// Leaves streams and bounce buffers behind for ever: copies that did not end may still land.
+    fn leak(self) {
+        for claim in self.slots.iter().filter_map(|slot| slot.claim.as_ref()) {
+            self.core.abandon(claim.handle);
+        }
+        std::mem::forget(self);
+    }
+}

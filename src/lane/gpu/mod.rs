@@ -1,0 +1,27 @@
+//! The lane of a GPU: one thread that moves every transfer to and from its memory, in one order over all requests.
+//!
+//! It claims units as other lanes do. A unit from a mapped target is copied straight out of the mapping. Any other gets a
+//! pinned *bounce buffer*, which a transfer of its own (the unit's *child*) fills by the lanes of the target; when that is
+//! done the buffer is queued for the GPU. A store goes the other way round. The copy engine is first in, first out and
+//! knows no priorities (FACTS §5), so few bytes are put into it at a time and the order is made here.
+//!
+//! While only the GPU works the lane sleeps on its bell. A thread beside it sleeps in the driver until the event behind
+//! a copy has come, and rings.
+
+mod lane;
+mod layout;
+mod slot;
+mod unit;
+
+pub use lane::{GpuLane, GpuSpec};
+pub use layout::SLACK;
+
+use super::job::Job;
+use super::slots::Handle;
+use crate::error::Error;
+
+/// Takes a lane's child transfers in. The engine does it; lanes know nothing of dealing.
+pub trait Feeder: Send + Sync {
+    /// Submits a child in an entry that is kept for it, with its parent's class and deadline (on the engine's clock).
+    fn feed(&self, child: Job, class: u8, deadline: u64, tag: u64) -> Result<Handle, Error>;
+}

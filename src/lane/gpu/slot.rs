@@ -1,0 +1,80 @@
+//! A unit in the hands of a GPU's lane.
+
+use super::layout::{Part, Run};
+use crate::lane::slots::{Claim, Handle};
+use crate::lane::transfer::Transfer;
+use crate::queue::cuda::{Copy, Piece};
+
+/// What happens to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Nothing: the slot is free.
+    Free,
+    /// Its child moves between target and bounce buffer.
+    Child,
+    /// It waits for its turn in the copy engine.
+    Ready,
+    /// The copy engine has it.
+    Copying,
+    /// Its child makes durable what the transfer wrote.
+    Flushing,
+}
+
+/// See the module. The lists keep their room from use to use.
+#[derive(Debug)]
+pub struct Slot {
+    pub stage: Stage,
+    pub claim: Option<Claim>,
+    /// Its place in the order: class, then when it was claimed.
+    pub order: (u8, u64),
+    pub deadline: u64,
+    /// From a mapping: it has no bounce buffer.
+    pub direct: bool,
+    pub to_gpu: bool,
+    pub buffer: Option<u16>,
+    pub parts: Vec<Part>,
+    pub runs: Vec<Run>,
+    pub copies: Vec<Copy>,
+    pub pieces: Vec<Piece>,
+    pub child: Option<Handle>,
+    /// The last child's, whose list of extents is used again.
+    pub transfer: Option<Transfer>,
+    /// Bytes in the copy engine.
+    pub copying: u64,
+    pub paths: u32,
+    pub begun: u64,
+}
+
+impl Slot {
+    pub fn new() -> Slot {
+        Slot {
+            stage: Stage::Free,
+            claim: None,
+            order: (0, 0),
+            deadline: u64::MAX,
+            direct: false,
+            to_gpu: true,
+            buffer: None,
+            parts: Vec::new(),
+            runs: Vec::new(),
+            copies: Vec::new(),
+            pieces: Vec::new(),
+            child: None,
+            transfer: None,
+            copying: 0,
+            paths: 0,
+            begun: 0,
+        }
+    }
+
+    /// Bytes of the parts that did not fail.
+    pub fn good(&self) -> u64 {
+        self.parts.iter().filter(|part| !part.failed).map(|part| part.len).sum()
+    }
+
+    /// Where it begins on the target, and how long it is: for an error that says where.
+    pub fn place(&self) -> (u32, u64, u64) {
+        let first = self.parts.first();
+        first.map_or((0, 0, 0), |part| (part.extent, part.offset, part.len))
+    }
+}

@@ -1,0 +1,129 @@
+//! Host memory that a GPU's copy engine reaches.
+
+use super::driver::CudaError;
+use super::gpu::Gpu;
+use cudarc::driver::sys::CUdevice_attribute_enum as Attribute;
+use std::ffi::c_void;
+use std::sync::Arc;
+
+const PORTABLE: u32 = 1;
+const DEVICEMAP: u32 = 2;
+const READ_ONLY: u32 = 8;
+/// Registering 512 GiB and more at once fails (FACTS §5); no copy may span two registrations.
+const MOST: usize = 64 << 30;
+
+/// Memory of others that is registered with the driver, for every GPU, until this is dropped.
+#[derive(Debug)]
+pub struct Pinned {
+    gpu: Arc<Gpu>,
+    base: u64,
+    /// How much of it is registered, in pieces of `MOST`.
+    len: usize,
+}
+
+impl Pinned {
+    /// Registers `len` bytes at `base`, mapped for writing or not.
+    ///
+    /// # Safety
+    /// The memory must stay mapped until this is dropped.
+    pub unsafe fn new(gpu: &Arc<Gpu>, base: u64, len: usize, write: bool) -> Result<Pinned, CudaError> {
+        let _entered = gpu.enter()?;
+        // Not IOMEMORY, which is for registers of devices: DAX memory has pages (FACTS §5).
+        let mut flags = PORTABLE | DEVICEMAP;
+        let attribute = Attribute::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED;
+        if !write && gpu.attribute(attribute) != 0 {
+            flags |= READ_ONLY;
+        }
+        // What is registered so far goes with it, should a later piece be refused.
+        let mut pinned = Pinned { gpu: gpu.clone(), base, len: 0 };
+        while pinned.len < len {
+            let (at, piece) = (base + pinned.len as u64, MOST.min(len - pinned.len));
+            // SAFETY: mapped until drop, as the caller promises.
+            let code = unsafe { (gpu.driver.cuMemHostRegister_v2)(at as *mut c_void, piece, flags) };
+            gpu.driver.check("cuMemHostRegister", code)?;
+            pinned.len += piece;
+        }
+        Ok(pinned)
+    }
+
+    /// Whether `addr` begins a registration: a copy that ends there does not go on.
+    pub fn begins(&self, addr: u64) -> bool {
+        ((addr - self.base) as usize).is_multiple_of(MOST)
+    }
+
+    /// How many bytes at `addr`, which lies in it, a copy may have: it spans no two registrations.
+    pub fn span(&self, addr: u64) -> usize {
+        let at = (addr - self.base) as usize;
+        (MOST - at % MOST).min(self.len.saturating_sub(at))
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        let entered = self.gpu.enter();
+        for at in (0..self.len).step_by(MOST) {
+            // SAFETY: registered by `new` at this address; copies over it have ended (I1).
+            let code =
+                unsafe { (self.gpu.driver.cuMemHostUnregister)((self.base + at as u64) as *mut c_void) };
+            if code != 0 {
+                tracing::debug!(code, "the driver does not unregister host memory");
+            }
+        }
+        drop(entered);
+    }
+}
+
+/// Host memory that the driver allocated, for every GPU.
+#[derive(Debug)]
+pub struct HostMemory {
+    gpu: Arc<Gpu>,
+    ptr: *mut u8,
+    len: usize,
+}
+
+// SAFETY: an address; who touches which bytes when is the business of leases, or of the one owner.
+unsafe impl Send for HostMemory {}
+// SAFETY: as above.
+unsafe impl Sync for HostMemory {}
+
+impl HostMemory {
+    /// Allocates `len` zero bytes.
+    pub fn new(gpu: &Arc<Gpu>, len: usize) -> Result<HostMemory, CudaError> {
+        let _entered = gpu.enter()?;
+        let mut ptr = std::ptr::null_mut();
+        // SAFETY: an out parameter of ours.
+        let code = unsafe { (gpu.driver.cuMemHostAlloc)(&mut ptr, len, PORTABLE | DEVICEMAP) };
+        gpu.driver.check("cuMemHostAlloc", code)?;
+        // SAFETY: `len` bytes that were just allocated.
+        unsafe { std::ptr::write_bytes(ptr.cast::<u8>(), 0, len) };
+        Ok(HostMemory { gpu: gpu.clone(), ptr: ptr.cast(), len })
+    }
+
+    pub fn ptr(&self) -> *mut u8 {
+        self.ptr
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Where the GPU sees it.
+    pub fn on_device(&self) -> Result<u64, CudaError> {
+        let _entered = self.gpu.enter()?;
+        let mut address = 0;
+        // SAFETY: an out parameter of ours; the pointer is the driver's own.
+        let code =
+            unsafe { (self.gpu.driver.cuMemHostGetDevicePointer_v2)(&mut address, self.ptr.cast(), 0) };
+        self.gpu.driver.check("cuMemHostGetDevicePointer", code)?;
+        Ok(address)
+    }
+}
+
+impl Drop for HostMemory {
+    fn drop(&mut self) {
+        let entered = self.gpu.enter();
+        // SAFETY: allocated by `new`; copies over it have ended (I1).
+        let _ = unsafe { (self.gpu.driver.cuMemFreeHost)(self.ptr.cast()) };
+        drop(entered);
+    }
+}
