@@ -9,8 +9,7 @@ use super::slots::Stop;
 use crate::error::{Error, ErrorKind};
 use crate::queue::cuda::Mover;
 use crate::queue::{Local, Queue, Uring, UringOptions, Work};
-use crate::topology::{CpuSet, pin_current_thread};
-use nix::sys::signal::{SigSet, Signal};
+use crate::topology::{CpuSet, block_signals, pin_current_thread};
 use std::io;
 use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -138,18 +137,6 @@ pub fn explain_ring(error: &io::Error) -> Error {
             Error::io("no descriptor left for a ring; raise the limit (ulimit -n)", error)
         }
         _ => Error::io("cannot make a ring; see the kernel's log and the limits (ulimit -l, -n)", error),
-    }
-}
-
-/// Keeps the process's signals, and their handlers, off a thread of ours (and off its ring's kernel workers).
-pub fn block_signals() {
-    let mut signals = SigSet::all();
-    // Those that the thread itself brings about: blocked, they would only take its handler from a process that has one.
-    let own =
-        [Signal::SIGSEGV, Signal::SIGBUS, Signal::SIGILL, Signal::SIGFPE, Signal::SIGTRAP, Signal::SIGSYS];
-    own.into_iter().for_each(|signal| signals.remove(signal));
-    if let Err(error) = signals.thread_block() {
-        tracing::debug!(%error, "signals may reach a thread of the engine");
     }
 }
 

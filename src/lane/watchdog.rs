@@ -68,7 +68,7 @@ impl Watchdog {
     pub fn start(mut watch: Watch) -> std::io::Result<Watchdog> {
         let (stop, stopped) = channel::<()>();
         let thread = std::thread::Builder::new().name("fullbore-watch".into()).spawn(move || {
-            super::thread::block_signals();
+            crate::topology::block_signals();
             while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
                 // The watchdog wakes waiters, and a waker may be anyone's: it must outlive a panic there.
                 let _ = catch_unwind(AssertUnwindSafe(|| watch.tick()));

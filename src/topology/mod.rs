@@ -11,11 +11,13 @@ mod fake;
 mod hwloc;
 mod lanes;
 mod queues;
+mod signals;
 mod sysfs;
 
 pub use cpuset::{CpuSet, pin_current_thread};
 pub use lanes::{Lanes, Place, place_lanes};
 pub use queues::QueueMap;
+pub use signals::block_signals;
 
 /// The most lanes that [`default_lanes`] answers.
 pub const MAX_DEFAULT_LANES: usize = 8;

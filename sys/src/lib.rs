@@ -6,6 +6,8 @@
 #[allow(missing_docs, non_camel_case_types, non_upper_case_globals)]
 mod nvme;
 
+pub mod cufile;
+
 pub use nvme::{
     NVME_IOCTL_ADMIN_CMD, NVME_IOCTL_ID, NVME_IOCTL_IO_CMD, NVME_URING_CMD_IO, nvme_passthru_cmd,
     nvme_uring_cmd,

@@ -4,6 +4,7 @@ mod bad_input;
 mod conformance;
 mod cost;
 mod dax;
+mod fake_cuda;
 mod layering;
 mod lifecycle;
 mod processes;

@@ -7,6 +7,7 @@
 
 mod child;
 mod content;
+pub mod cuda;
 pub mod kernel;
 pub mod load;
 mod place;
