@@ -32,8 +32,8 @@ class Run:
     def say(self, text):
         print(f"[{time.monotonic() - self.start:6.1f}] {text}", file=sys.stderr, flush=True)
 
-    def shell(self, command, env=None, answer=None):
-        """Runs a command; its JSON object. `answer` is what a dry run gives instead."""
+    def shell(self, command, env=None, answer=None, plain=False):
+        """Runs a command; its JSON object, unless it is plain. `answer` is what a dry run gives instead."""
         if self.a.dry:
             print(f"would run: {command}", file=sys.stderr)
             return answer
@@ -47,14 +47,21 @@ class Run:
         self.log.flush()
         if p.returncode:
             raise Failed(f"exit {p.returncode}: {command}: {(p.stderr or p.stdout)[-300:].strip()}")
-        return parse(p.stdout)
+        return None if plain else parse(p.stdout)
 
     def compiled(self, name, source):
-        """A C program, built here, with the compiler of this machine."""
+        """A C program, built by this machine's compiler; where there is none, the one in the kit."""
         if name not in self.tools:
             out = f"/tmp/fullbore-{name}"
-            if not self.a.dry:
-                subprocess.run(["cc", "-std=c11", "-O2", "-pthread", "-o", out, str(HERE / source), "-ldl"], check=True)
+            for compiler in () if self.a.dry else ("cc", "gcc", "clang"):
+                command = [compiler, "-std=c11", "-O2", "-pthread", "-o", out, str(HERE / source), "-ldl"]
+                try:
+                    subprocess.run(command, check=True, capture_output=True)
+                    break
+                except (OSError, subprocess.CalledProcessError) as error:
+                    self.say(f"{compiler}: {error}")
+            else:
+                out = str(self.names["fb"].parent / name)
             self.tools[name] = out
         return self.tools[name]
 
