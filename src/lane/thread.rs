@@ -154,26 +154,22 @@ fn body(core: Arc<Core>, inbox: Arc<Inbox>, spec: LaneSpec, ready: Ready, ending
     };
     let note = pinned.err().map_or(String::new(), |e| format!("; not on its CPUs: {e}"));
     let (options, number, grace) = (spec.options, spec.number, spec.grace);
-    let ended = match (spec.kind, bell) {
+    match (spec.kind, bell) {
         (QueueKind::Local { work }, Some(bell)) => {
             let lane = over(core, inbox, options, Ok(Local::new(options.depth, work, bell)));
-            run(lane, note, (number, grace), ready)
+            run(lane, note, (number, grace), ready);
         }
         (QueueKind::Gpu(gpu), Some(bell)) => {
             let (spec, mover) = *gpu;
-            let description = "cuda".into();
-            let lane = GpuLane::new(core, inbox, spec, mover, bell).map(|lane| (lane, description));
-            run(lane, note, (number, grace), ready)
+            let lane = GpuLane::new(core, inbox, spec, mover, bell).map(|lane| (lane, "cuda".into()));
+            run(lane, note, (number, grace), ready);
         }
         // A lane whose bell has no descriptor polls.
         (QueueKind::Uring { source, .. }, bell) => {
             let ring = Uring::new(UringOptions { depth: options.depth as u32, source }, bell);
-            run(over(core, inbox, options, ring), note, (number, grace), ready)
+            run(over(core, inbox, options, ring), note, (number, grace), ready);
         }
-        (_, None) => Err(io::ErrorKind::InvalidInput.into()),
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%error, number, "a lane was not made");
+        (_, None) => drop(ready.send(Err(io::ErrorKind::InvalidInput.into()))),
     }
     drop(ending);
 }
@@ -190,20 +186,16 @@ fn over<Q: Queue>(
     Ok((Lane::new(core, inbox, queue, options)?, description))
 }
 
-/// Runs a lane to its end. `Err`: it was not made, and whoever started it was told why.
+/// Runs a lane to its end, once it is made.
 fn run<L: Turns>(
     made: io::Result<(L, String)>,
     note: String,
     (number, grace): (usize, Duration),
     ready: Ready,
-) -> io::Result<()> {
+) {
     let (mut lane, description) = match made {
         Ok(made) => made,
-        Err(error) => {
-            let told = io::Error::from(error.kind());
-            let _ = ready.send(Err(error));
-            return Err(told);
-        }
+        Err(error) => return drop(ready.send(Err(error))),
     };
     let _ = ready.send(Ok(description + &note));
     let reason = match catch_unwind(AssertUnwindSafe(|| turn(&mut lane))) {
@@ -219,7 +211,6 @@ fn run<L: Turns>(
     };
     let drained = catch_unwind(AssertUnwindSafe(|| lane.drain(grace, reason))).unwrap_or(false);
     part(lane, drained, reason);
-    Ok(())
 }
 
 /// Drops a lane that drained, leaves another behind, and leaves nobody waiting for it. The simulation ends its lanes

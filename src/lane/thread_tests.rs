@@ -1,6 +1,7 @@
 //! A lane that panics, or whose ring breaks, on threads as they are in an engine: every transfer gets one completion,
 //! every message its answer, and other lanes go on.
 
+use super::over;
 use super::{LaneSpec, LaneThread, QueueKind, run};
 use crate::error::ErrorKind;
 use crate::lane::bell::Bell;
@@ -157,8 +158,10 @@ impl World {
         let queue = Local::new(options.depth, crate::queue::NOTHING, bell);
         let queue = Faulty { queue, fault, left: 5, late: Vec::new(), ready: Vec::new() };
         let (shared, inbox, spec_0) = (core.clone(), faulty.clone(), spec(0));
-        let thread =
-            std::thread::spawn(move || run(shared, inbox, &spec_0, queue, String::new(), channel().0));
+        let thread = std::thread::spawn(move || {
+            let lane = over(shared, inbox, spec_0.options, Ok(queue));
+            run(lane, String::new(), (0, spec_0.grace), channel().0);
+        });
         let healthy = LaneThread::start(&core, spec(1)).expect("a lane");
         let size = ROOM * UNITS * UNIT;
         let raw = core.regions.raw_counts();

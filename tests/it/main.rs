@@ -5,6 +5,7 @@ mod conformance;
 mod cost;
 mod dax;
 mod fake_cuda;
+mod gpu;
 mod layering;
 mod lifecycle;
 mod processes;

@@ -8,7 +8,7 @@ use crate::lane::inbox::{Control, Inbox};
 use crate::lane::mailbox::Mailbox;
 use crate::lane::schedule::Schedule;
 use crate::lane::slots::{Handle, Stop};
-use crate::lane::thread::{Turns, block_signals};
+use crate::lane::thread::Turns;
 use crate::memory::RegionInner;
 use crate::memory::cuda::CudaError;
 use crate::queue::BellWait;
@@ -91,7 +91,7 @@ impl GpuLane {
         mover.adopt().map_err(|e| io::Error::other(e.error("the lane cannot use the GPU")))?;
         if !spec.polled {
             let rung = inbox.clone();
-            mover.sleep(block_signals, Arc::new(move || rung.bell.ring_if_asleep()))?;
+            mover.sleep(Arc::new(move || rung.bell.ring_if_asleep()))?;
         }
         let slots = spec.buffers + STRAIGHT;
         let room = core.table.len();

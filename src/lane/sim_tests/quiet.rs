@@ -4,6 +4,7 @@ use super::memory::{OWNED, REGISTERED};
 use super::plan::Plan;
 use super::world::{READ, World};
 use crate::error::ErrorKind;
+use crate::lane::thread::Turns;
 use crate::lane::{
     Acks, Admission, Control, Handle, Job, Path, Priority, Share, Source, Stop, Transfer, units_of,
 };

@@ -8,6 +8,7 @@ use super::stripes::{disks, groups, targets};
 use crate::lane::bell::Bell;
 use crate::lane::lane_loop::Lane;
 use crate::lane::slots::Table;
+use crate::lane::thread::Turns;
 use crate::lane::{Acks, Clock, Control, Core, Inbox, LaneOptions, Stop, Watch, thread};
 use crate::memory::Regions;
 use crate::queue::Queue;

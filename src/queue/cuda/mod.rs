@@ -50,11 +50,11 @@ impl Mover {
         Ok(Mover { gpu: gpu.clone(), streams, waits, pieces: None, staging, ended })
     }
 
-    /// From now on threads sleep until the ends come, and call `wake` then; `prepare` is what each does first.
-    pub fn sleep(&mut self, prepare: fn(), wake: Arc<dyn Fn() + Send + Sync>) -> io::Result<()> {
+    /// From now on threads sleep until the ends come, and call `wake` then.
+    pub fn sleep(&mut self, wake: Arc<dyn Fn() + Send + Sync>) -> io::Result<()> {
         let names = ["fullbore-gpu-in", "fullbore-gpu-out"];
         for (waits, name) in self.waits.iter_mut().zip(names) {
-            *waits = Waits::asleep(&self.gpu, name, self.ended.clone(), prepare, wake.clone())?;
+            *waits = Waits::asleep(&self.gpu, name, self.ended.clone(), wake.clone())?;
         }
         Ok(())
     }

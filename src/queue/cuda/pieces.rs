@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 /// Stagings: as many units can be between their copy and their kernel.
 const STATIONS: usize = 4;
-/// Threads of a block, one block for `SPAN` bytes of a piece: see native/copy_pieces.cu.
+/// Threads of a block, and about how many blocks fill a GPU: see native/copy_pieces.cu.
 const THREADS: u32 = 256;
+const BLOCKS: u32 = 256;
 
 /// The kernel, for any GPU since 2017: the driver compiles it for the one at hand.
 static PTX: &str = concat!(include_str!("../../../native/copy_pieces.ptx"), "\0");
@@ -112,6 +113,7 @@ impl Pieces {
             unsafe { table.ptr().cast::<Line>().add(i).write(Line { to, from, len: piece.len as u64 }) };
         }
         let (mut there, mut count) = (*there, pieces.len().min(MOST_PIECES) as u32);
+        let slices = (BLOCKS / count.max(1)).max(1);
         let mut parameters: [*mut c_void; 2] = [(&raw mut there).cast(), (&raw mut count).cast()];
         let none: *mut *mut c_void = std::ptr::null_mut();
         // SAFETY: the kernel takes these two parameters; what its table names stays until the mark behind it has ended.
@@ -119,7 +121,7 @@ impl Pieces {
             (self.gpu.driver.cuLaunchKernel)(
                 self.function,
                 count,
-                1,
+                slices,
                 1,
                 THREADS,
                 1,

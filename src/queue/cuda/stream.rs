@@ -4,6 +4,7 @@
 
 use crate::memory::Window;
 use crate::memory::cuda::{CudaError, Gpu, NOT_READY};
+use crate::topology::block_signals;
 use crossbeam::queue::SegQueue;
 use cudarc::driver::sys::{CUevent, CUstream};
 use std::collections::VecDeque;
@@ -179,13 +180,12 @@ impl Waits {
         gpu: &Arc<Gpu>,
         name: &str,
         ended: Arc<SegQueue<Ended>>,
-        prepare: fn(),
         wake: Arc<dyn Fn() + Send + Sync>,
     ) -> io::Result<Waits> {
         let (jobs, theirs) = channel();
         let (gpu_there, ended_there) = (gpu.clone(), ended.clone());
         let body = move || {
-            prepare();
+            block_signals();
             sleep_for(&gpu_there, &theirs, &ended_there, &*wake);
         };
         let thread = std::thread::Builder::new().name(name.into()).spawn(body)?;

@@ -1,0 +1,4 @@
+//! GPU memory, over the stand-ins for libcuda and libcufile (tests/fake_cuda): found and loaded as the real ones are.
+
+mod moves;
+mod rig;

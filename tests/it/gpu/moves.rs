@@ -1,0 +1,95 @@
+//! What moves, and by which path.
+
+use super::rig::{KIB, MIB, Rig, gpu};
+use fullbore::{Engine, OpenOptions, Path, Transfer};
+
+/// Odd offsets and lengths too: a bounce buffer is filled as any host memory is.
+#[test]
+fn reads_land_in_the_gpu_whole() {
+    gpu("gpu::moves::reads_land_in_the_gpu_whole", &[], |fake| {
+        let rig = Rig::new(fake, Engine::builder(), 40 * MIB);
+        let (_, target) = rig.file(30 * MIB + 777, OpenOptions::read());
+        for (offset, at, len) in [
+            (0, 0, 20 * MIB),
+            (1, 3, 5),
+            (4096, 512, 128 * KIB),
+            (777, 1000, 17 * MIB + 3),
+            (30 * MIB + 776, 9, 1),
+        ] {
+            rig.poison(0, 24 * MIB);
+            let done = rig.read(&target, offset, at, len);
+            done.result.expect("it lands");
+            assert_eq!(done.bytes, len);
+            assert!(done.paths.contains(Path::PinnedBounce), "{}", done.paths);
+            rig.check(offset, at, len);
+            assert!(fake.peek(rig.memory + at + len, 64).iter().all(|b| *b == crate::support::POISON));
+        }
+    });
+}
+
+#[test]
+fn mappings_are_copied_straight() {
+    gpu("gpu::moves::mappings_are_copied_straight", &[], |fake| {
+        let rig = Rig::new(fake, Engine::builder(), 40 * MIB);
+        let (_, target) = rig.file(40 * MIB, OpenOptions::read().mapped());
+        let report = rig.engine.path(&target, &rig.region);
+        assert_eq!(report.path, Path::DaxToGpu, "{}", report.reason);
+        let done = rig.read(&target, 5, 7, 33 * MIB + 1);
+        done.result.expect("it lands");
+        assert_eq!(done.paths.to_string(), "dax -> gpu direct");
+        rig.check(5, 7, 33 * MIB + 1);
+    });
+}
+
+#[test]
+fn writes_leave_the_gpu_whole() {
+    gpu("gpu::moves::writes_leave_the_gpu_whole", &[], |fake| {
+        let rig = Rig::new(fake, Engine::builder(), 40 * MIB);
+        for options in [OpenOptions::write(), OpenOptions::write().mapped()] {
+            let (path, target) = rig.file(30 * MIB, options);
+            let mut bytes = vec![0; 20 << 20];
+            crate::support::fill(&mut bytes, 12345, 77);
+            fake.poke(rig.memory + 4096, &bytes);
+            let range = rig.region.range(4096..4096 + (20 << 20)).expect("a range");
+            let done = rig.run(Transfer::write(&target).extent(8 * MIB, range).durable());
+            done.result.expect("it is written");
+            assert_eq!(done.bytes, 20 * MIB);
+            let file = std::fs::read(path).expect("the file");
+            assert!(file[8 << 20..28 << 20] == bytes[..]);
+            assert_eq!(crate::support::first_mismatch(&file[..8 << 20], 0, super::rig::SEED), None);
+        }
+    });
+}
+
+#[test]
+fn small_pieces_are_scattered_and_gathered() {
+    gpu("gpu::moves::small_pieces_are_scattered_and_gathered", &[], |fake| {
+        let rig = Rig::new(fake, Engine::builder(), 64 * MIB);
+        for mapped in [false, true] {
+            let options = OpenOptions::write();
+            let (path, target) = rig.file(20 * MIB, if mapped { options.mapped() } else { options });
+            let place = |i: u64| (i * 7919 % 640) * 64 * KIB; // each its own, in no order
+            let pieces = |mut transfer: Transfer| {
+                for i in 0..640u64 {
+                    let at = place(i) as usize;
+                    transfer.push(i * 32 * KIB, rig.region.range(at..at + (32 << 10)).expect("a range"));
+                }
+                transfer
+            };
+            rig.poison(0, 64 * MIB);
+            let launched = fake.count("cuLaunchKernel");
+            let done = rig.run(pieces(Transfer::read(&target)));
+            done.result.expect("it lands");
+            drop(done.transfer);
+            (0..640).for_each(|i| rig.check(i * 32 * KIB, place(i), 32 * KIB));
+            assert!(fake.count("cuLaunchKernel") > launched, "a kernel moved them");
+            // And back, to another file's place: the file's first half as it is in the GPU now.
+            let copies = fake.count("cuMemcpyDtoHAsync_v2");
+            let done = rig.run(pieces(Transfer::write(&target)));
+            done.result.expect("it is written");
+            assert!(fake.count("cuMemcpyDtoHAsync_v2") - copies <= 4, "in bulk");
+            let file = std::fs::read(path).expect("the file");
+            assert_eq!(crate::support::first_mismatch(&file, 0, super::rig::SEED), None);
+        }
+    });
+}
