@@ -97,7 +97,8 @@ fn pageable_copies_and_copies_across_registrations_are_told() {
         assert_eq!(fake.call("cuMemHostRegister_v2", &[base + 4096, len, 3]), 712, "registered already");
         let across = [b.device, base + len / 2, len, b.stream];
         assert_eq!(fake.call("cuMemcpyHtoDAsync_v2", &across), 1, "across two registrations");
-        assert_eq!(fake.call("cuMemHostUnregister", &[base + 4096]), 713, "not where it begins");
+        assert_eq!(fake.call("cuMemHostUnregister", &[base + 4096]), 1, "not where it begins");
+        assert_eq!(fake.call("cuMemHostUnregister", &[base + 4 * len]), 713, "not registered");
         assert_eq!(fake.call("cuMemHostRegister_v2", &[4096, len, 3]), 1, "not mapped");
         assert_eq!((fake.count("pageable"), fake.violations()), (1, String::new()));
 
@@ -142,9 +143,10 @@ fn a_lost_copy_is_the_end_of_its_context() {
         let b = bench(MIB);
         let (fake, event) = (b.fake, b.event());
         let elsewhere = fake.alloc(1, 4096);
+        fake.order("slow", 0, 1);
         fake.order("copy_lost", 1, 1);
-        assert_eq!(b.copy_in(0, 4096), 0);
-        assert_eq!(b.copy_in(0, 4096), 0, "it fails later");
+        assert_eq!(b.copy_in(0, 4096), 0, "takes 50 ms");
+        assert_eq!(b.copy_in(0, 4096), 0, "fails when its turn comes");
         fake.must("cuEventRecord", &[event, b.stream]);
         assert_eq!(fake.call("cuEventSynchronize", &[event]), 719);
         assert_eq!(fake.call("cuEventQuery", &[event]), 719);
@@ -172,12 +174,23 @@ fn a_reset_takes_all_and_a_new_retain_begins_anew() {
         fake.reset_context(0);
         assert_eq!(waiter.join().expect("it waited"), 709);
         assert_eq!(b.copy_in(0, 4096), 709);
-        assert_eq!(fake.call("cuCtxSetCurrent", &[b.context]), 201);
+        assert_eq!(fake.call("cuEventQuery", &[event]), 709);
+        assert_eq!(fake.call("cuCtxSetCurrent", &[b.context]), 0, "as on a real machine");
+        assert_eq!(fake.call("cuMemHostUnregister", &[b.host]), 709);
+        assert_eq!(fake.violations(), "");
+        assert_eq!(fake.call("cuStreamQuery", &[b.stream]), 709);
+        assert!(
+            fake.violations().contains("use of a stream whose context was reset"),
+            "{}",
+            fake.violations()
+        );
+        fake.clear_violations();
         assert_eq!(fake.retain(0), b.context);
-        assert_eq!(fake.call("cuEventQuery", &[event]), 709, "of an earlier life");
         let again = fake.make("cuMemAlloc_v2", &[4096]);
         assert_eq!(again, b.device, "its memory was freed");
         assert_eq!(fake.violations(), "");
+        assert_eq!(fake.call("cuEventQuery", &[event]), 709, "of an earlier life");
+        assert!(fake.violations().contains("retained anew"), "{}", fake.violations());
     });
 }
 
@@ -240,11 +253,51 @@ fn the_kernel_copies_pieces() {
         let launch = [kernel, 2, 1, 1, 256, 1, 1, 0, b.stream, params.as_ptr() as u64, 0];
         fake.must("cuLaunchKernel", &launch);
         fake.must("cuStreamSynchronize", &[b.stream]);
-        assert_eq!((fake.peek(b.device + 512, 4), fake.peek(b.device + 1024, 4)), (b"abc\0".into(), b"defg".into()));
+        assert_eq!(
+            (fake.peek(b.device + 512, 4), fake.peek(b.device + 1024, 4)),
+            (b"abc\0".into(), b"defg".into())
+        );
         // SAFETY: as above; nothing is queued.
         unsafe { (b.host as *mut [[u64; 3]; 2]).write([pieces[0], [b.host, b.device, 4]]) };
         fake.must("cuLaunchKernel", &launch);
         assert_eq!(fake.call("cuStreamSynchronize", &[b.stream]), 700, "not device memory");
         assert!(fake.violations().contains("piece is not within"), "{}", fake.violations());
+    });
+}
+
+#[test]
+fn faults_come_when_they_are_ordered_and_no_sooner() {
+    let env = [("FAKE_CUDA_FAULTS", "retain:1:1,register:0:ever")];
+    with_cuda("fake_cuda::faults_come_when_they_are_ordered_and_no_sooner", &env).run(|| {
+        let b = bench(MIB); // the first retain does well
+        let (fake, mut answer) = (b.fake, 0u64);
+        let at = &raw mut answer as u64;
+        assert_eq!(fake.call("cuDevicePrimaryCtxRetain", &[at, 0]), 2);
+        assert_eq!(fake.call("cuDevicePrimaryCtxRetain", &[at, 0]), 0);
+        let ours = vec![0u8; MIB];
+        let register = [ours.as_ptr() as u64, MIB as u64, 3];
+        assert_eq!([(); 3].map(|()| fake.call("cuMemHostRegister_v2", &register)), [801; 3]);
+        fake.order("register", 0, 0);
+        assert_eq!(fake.call("cuMemHostRegister_v2", &register), 0);
+
+        fake.order("copy", 0, EVER);
+        assert_eq!([b.copy_in(0, 8), b.copy_in(0, 8)], [999; 2]);
+        fake.order("copy", 0, 0);
+        fake.order("event_record", 0, 1);
+        let event = b.event();
+        assert_eq!(b.copy_in(0, 8), 0);
+        assert_eq!(fake.call("cuEventRecord", &[event, b.stream]), 999);
+        fake.must("cuEventRecord", &[event, b.stream]);
+        fake.order("event_sync", 0, 1);
+        assert_eq!(fake.call("cuEventSynchronize", &[event]), 999);
+        fake.must("cuEventSynchronize", &[event]);
+        assert_eq!((fake.count("bytes_h2d"), fake.count("cuEventRecord")), (8, 2));
+
+        let from = std::time::Instant::now();
+        fake.order("slow", 0, 1);
+        assert_eq!(b.copy_in(0, 8), 0);
+        fake.must("cuStreamSynchronize", &[b.stream]);
+        assert!(from.elapsed() >= Duration::from_millis(50));
+        assert_eq!(fake.violations(), "");
     });
 }
