@@ -163,12 +163,9 @@ fn shutdown_leaves_a_hanging_call_what_it_holds() {
 fn each_job_is_answered_once_whatever_fails() {
     child("workers::each_job_is_answered_once_whatever_fails", Library::Whole, &[], || {
         let mut rig = Rig::new(4);
-        for n in 0..40 {
-            for fault in ["read=5030", "read=5043", "short", "errno", "toomuch"] {
-                if n < 8 {
-                    rig.fake.order(fault, n * 9, 3);
-                }
-            }
+        let faults = ["read=5030", "read=5043", "short", "errno", "toomuch"];
+        for (n, fault) in (0..40).zip(faults.iter().cycle()) {
+            rig.fake.order(fault, n * 7, 3);
         }
         const JOBS: u64 = 2000;
         for user in 0..JOBS {
@@ -181,10 +178,10 @@ fn each_job_is_answered_once_whatever_fails() {
         let mut answers: Vec<Done> = std::iter::from_fn(|| rig.done.pop()).collect();
         answers.sort_unstable_by_key(|done| done.user);
         assert!(answers.iter().map(|done| done.user).eq(0..JOBS), "{} answers", answers.len());
-        let failed = answers
-            .iter()
-            .filter(|done| done.result.is_err_and(|e| e.code().is_some() || e.errno().is_some()));
-        assert!(failed.count() > 50, "the faults did not strike");
+        let text = |done: &Done| done.result.err().map(|error| error.to_string()).unwrap_or_default();
+        for fault in ["(5030)", "(5043)", "os error 5", "more than was asked", "shut down"] {
+            assert!(answers.iter().any(|done| text(done).contains(fault)), "{fault} did not strike");
+        }
         assert_eq!((rig.fake.count("in flight"), rig.fake.violations()), (0, String::new()));
     });
 }
