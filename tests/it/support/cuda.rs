@@ -78,7 +78,17 @@ fn build(folder: &Path, (name, also, sources): &(&str, &str, &[&str])) {
     }
     let new = folder.join(format!("{name}.new"));
     let output = Command::new(std::env::var("CC").unwrap_or("cc".into()))
-        .args(["-std=c11", "-O1", "-g", "-Wall", "-Wextra", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread"])
+        .args([
+            "-std=c11",
+            "-O1",
+            "-g",
+            "-Wall",
+            "-Wextra",
+            "-fPIC",
+            "-shared",
+            "-fvisibility=hidden",
+            "-pthread",
+        ])
         .arg(format!("-Wl,-soname,{name}"))
         .arg("-o")
         .arg(&new)

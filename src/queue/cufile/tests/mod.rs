@@ -1,5 +1,6 @@
 //! cuFile against the stand-in of tests/fake_cuda/: every fault, and each job answered once or told as left behind.
 
+mod real;
 mod rig;
 mod workers;
 
