@@ -44,7 +44,9 @@ mod topology;
 
 pub use api::{Client, Drive, Engine, EngineBuilder, LaneStats, Rejected, Stats, Target, Ticket, TransferId};
 pub use error::{Error, ErrorKind};
-pub use lane::{Completion, Extent, LatencyHistogram, Path, PathReport, PathSet, Priority, Times, Transfer};
+pub use lane::{
+    Completion, Extent, LatencyHistogram, Marks, Path, PathReport, PathSet, Priority, Times, Transfer,
+};
 pub use memory::{AllocOptions, HostLease, Mem, RawExtent, RawOutcome, Region, RegionRange, ReleaseError};
 pub use plan::Geometry;
 pub use target::{Op, OpenOptions};

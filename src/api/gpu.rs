@@ -7,7 +7,7 @@ use crate::lane::{
     Admission, Feeder, GpuSpec, Handle, Job, Path, PathReport, QueueKind, SLACK, Share, Source, Stop,
     units_of,
 };
-use crate::memory::cuda::{DeviceMemory, Gpu, Held, HostMemory};
+use crate::memory::cuda::{CudaError, DeviceMemory, Gpu, Held, HostMemory, Words};
 use crate::memory::{AllocOptions, RegionInner, alloc, lock};
 use crate::plan::{PARTS, UnitCursor};
 use crate::queue::cuda::Mover;
@@ -41,6 +41,13 @@ pub fn gpu_path(target: &TargetInner) -> PathReport {
     PathReport { path, reason }
 }
 
+/// A GPU that has a lane.
+pub struct Served {
+    gpu: Arc<Gpu>,
+    group: usize,
+    words: Arc<Words>,
+}
+
 /// Takes children in for a GPU's lane.
 struct Feed(Weak<Shared>);
 
@@ -59,23 +66,22 @@ impl Shared {
     /// See [`crate::Engine::register_cuda`].
     pub unsafe fn register_cuda(&self, ptr: u64, len: usize) -> Result<Arc<RegionInner>, Error> {
         let ordinal = Gpu::locate(ptr, len)?;
-        let (gpu, group) = self.gpu(ordinal)?;
-        let held = Held { gpu, memory: None, group };
+        let held = self.gpu(ordinal)?;
         self.admit(|id| RegionInner::of_gpu(id, self.id, self.core.regions.raw_counts(), held, ptr, len))
     }
 
     /// Makes a region over GPU memory of our own.
     pub fn alloc_gpu(&self, ordinal: u32, bytes: usize) -> Result<Arc<RegionInner>, Error> {
-        let (gpu, group) = self.gpu(ordinal)?;
-        let memory = DeviceMemory::new(&gpu, bytes)
+        let mut held = self.gpu(ordinal)?;
+        let memory = DeviceMemory::new(&held.gpu, bytes)
             .map_err(|e| e.error(&format!("cannot allocate {bytes} bytes on GPU {ordinal}")))?;
         let at = memory.ptr;
-        let held = Held { gpu, memory: Some(memory), group };
+        held.memory = Some(memory);
         self.admit(|id| RegionInner::of_gpu(id, self.id, self.core.regions.raw_counts(), held, at, bytes))
     }
 
     /// The GPU of that ordinal and its lane's group, made if there is none.
-    fn gpu(&self, ordinal: u32) -> Result<(Arc<Gpu>, usize), Error> {
+    fn gpu(&self, ordinal: u32) -> Result<Held, Error> {
         if self.settings.null {
             let message = "an engine over the null queue moves nothing; build without null()";
             return Err(Error::new(ErrorKind::Unsupported, message));
@@ -86,12 +92,15 @@ impl Shared {
         let is_its =
             |group: &Group| group.drive.as_ref().is_some_and(|(drive, _)| *drive == name) && group.is_alive();
         if let Some(known) = self.groups.iter().position(is_its) {
-            return Ok((gpu, known));
+            if let Some(served) = lock(&self.gpus).iter().find(|served| served.group == known) {
+                return Ok(Held { gpu, memory: None, group: known, words: served.words.clone() });
+            }
         }
+        let failed = |e: CudaError| e.error(&format!("cannot use GPU {ordinal}"));
         // Before anything else is made: a driver that refuses leaves nothing behind.
         let settings = self.settings.gpu;
         let staging = (settings.buffer as usize + SLACK).max((settings.buffer * STRAIGHT) as usize);
-        let mover = Mover::new(&gpu, staging).map_err(|e| e.error(&format!("cannot use GPU {ordinal}")))?;
+        let (mover, words) = (Mover::new(&gpu, staging).map_err(failed)?, Words::new(&gpu).map_err(failed)?);
         let spec = GpuSpec {
             bounce: self.bounce(&gpu)?,
             buffers: settings.buffers,
@@ -116,8 +125,8 @@ impl Shared {
         for target in lock(&self.mapped).iter().filter_map(Weak::upgrade) {
             target.pin(&gpu);
         }
-        lock(&self.gpus).push(gpu.clone());
-        Ok((gpu, group))
+        lock(&self.gpus).push(Served { gpu: gpu.clone(), group, words: words.clone() });
+        Ok(Held { gpu, memory: None, group, words })
     }
 
     /// The bounce buffers of a GPU, pinned and on its node.
@@ -147,8 +156,8 @@ impl Shared {
         mapped.push(Arc::downgrade(target));
         drop(mapped);
         // One registration counts for all GPUs.
-        if let Some(gpu) = lock(&self.gpus).first() {
-            target.pin(gpu);
+        if let Some(served) = lock(&self.gpus).first() {
+            target.pin(&served.gpu);
         }
     }
 

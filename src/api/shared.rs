@@ -1,10 +1,10 @@
 //! The engine's inner half, which every handle keeps alive.
 
 use super::file_slots::FileSlots;
+use super::gpu::Served;
 use super::groups::Groups;
 use crate::error::{Error, ErrorKind};
 use crate::lane::{Acks, Control, Core, Handle, Inbox, Stop, explain_ring};
-use crate::memory::cuda::Gpu;
 use crate::memory::{AllocOptions, ForkGuard, RegionInner, Releaser, TableRing, alloc, peer};
 use crate::target::TargetInner;
 use crate::topology::{CpuSet, Lanes, Topology};
@@ -57,7 +57,7 @@ pub struct Shared {
     /// Mapped targets, which GPUs that come later are to reach.
     pub mapped: Mutex<Vec<Weak<TargetInner>>>,
     /// GPUs that have a lane.
-    pub gpus: Mutex<Vec<Arc<Gpu>>>,
+    pub gpus: Mutex<Vec<Served>>,
     /// Itself, for lanes that submit.
     pub me: Weak<Shared>,
     pub fork: ForkGuard,

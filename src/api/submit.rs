@@ -5,8 +5,8 @@ use super::groups::Group;
 use super::shared::Shared;
 use crate::error::{Error, ErrorKind};
 use crate::lane::{
-    Admission, Deadline, Extent, Handle, Job, Mailbox, Path, PathReport, Share, Source, Stop, Transfer,
-    units_of,
+    Admission, Deadline, Extent, Handle, Job, Mailbox, Marks, Path, PathReport, Share, Source, Stop,
+    Transfer, units_of,
 };
 use crate::memory::copy;
 use crate::memory::{RawExtent, RawList, RegionInner, Snapshot};
@@ -145,12 +145,20 @@ impl Shared {
         if let Err(error) = self.check_transfer(&transfer) {
             return Err(Rejected { transfer, error });
         }
+        let lens = transfer.extents.iter().map(Extent::len);
+        if let Some(Err(error)) = transfer.marks.as_ref().map(|marks| marks.begin(lens)) {
+            let error = error.on(&transfer.target.name);
+            return Err(Rejected { transfer, error });
+        }
         transfer.clear_outcomes();
         let (trace_id, durable) = (transfer.trace_id, transfer.durable);
         let (class, deadline, op) = (transfer.priority as u8, transfer.deadline, transfer.op);
         let job = Job { op, source: Source::Owned(transfer), trace_id, durable, mailbox };
         self.start(job, class, deadline, tag).map_err(|job| match job.source {
-            Source::Owned(transfer) => Rejected { transfer, error: busy() },
+            Source::Owned(transfer) => {
+                transfer.marks.iter().for_each(Marks::release);
+                Rejected { transfer, error: busy() }
+            }
             _ => unreachable!("the job comes back as it was made"),
         })
     }

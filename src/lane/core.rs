@@ -3,6 +3,7 @@
 
 use super::inbox::Inbox;
 use super::job::{Job, Source};
+use super::marks::Marks;
 use super::schedule::Share;
 use super::slots::{Claim, Handle, Last, Outcome, Published, Stop, Table};
 use super::transfer::{Completion, Times};
@@ -111,6 +112,7 @@ impl Core {
             if !self.table.is_abandoned(last.claim()) {
                 job.release_raw(&self.regions);
             }
+            job.marks().into_iter().for_each(Marks::release);
             mailbox = job.mailbox.clone();
         }
         match self.table.publish(last, self.clock.now()) {
@@ -162,6 +164,7 @@ impl Core {
         let mut abandoned = false;
         if let Some(job) = self.table.body(&pin) {
             self.quarantine(job, true);
+            job.marks().into_iter().for_each(Marks::end);
             match self.table.abandon(&pin, self.clock.now()) {
                 Some(Published::Done { wake }) => {
                     abandoned = true;

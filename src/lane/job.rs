@@ -1,6 +1,7 @@
 //! A transfer as lanes see it: the body of an entry.
 
 use super::mailbox::Mailbox;
+use super::marks::Marks;
 use super::path::Path;
 use super::slots::Stop;
 use super::transfer::Transfer;
@@ -97,6 +98,17 @@ impl Job {
     pub fn credit(&self, index: u32, bytes: u64) {
         if let Some((moved, _)) = self.outcome(index) {
             moved.fetch_add(bytes, Ordering::Relaxed);
+        }
+        if let Some(marks) = self.marks() {
+            marks.credit(index, bytes);
+        }
+    }
+
+    /// What is told of its extents before it ends.
+    pub fn marks(&self) -> Option<&Marks> {
+        match &self.source {
+            Source::Owned(transfer) => transfer.marks.as_ref(),
+            Source::Raw { .. } | Source::Flush(_) => None,
         }
     }
 

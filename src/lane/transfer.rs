@@ -1,7 +1,7 @@
 //! What a caller submits.
 
 use crate::error::Error;
-use crate::lane::Path;
+use crate::lane::{Marks, Path};
 use crate::memory::{HostLease, Mem, Window};
 use crate::target::{Op, TargetInner};
 use std::sync::Arc;
@@ -98,6 +98,7 @@ pub struct Transfer {
     pub(crate) deadline: Deadline,
     pub(crate) durable: bool,
     pub(crate) require: Option<Path>,
+    pub(crate) marks: Option<Marks>,
 }
 
 /// How long a transfer may take.
@@ -122,6 +123,7 @@ impl Transfer {
             deadline: Deadline::Engine,
             durable: false,
             require: None,
+            marks: None,
         }
     }
 
@@ -170,6 +172,12 @@ impl Transfer {
     /// Demands a path: if another would run, submission is an error.
     pub fn require(mut self, path: Path) -> Transfer {
         self.require = Some(path);
+        self
+    }
+
+    /// Has marks land while it is under way, one behind each of some extents.
+    pub fn marks(mut self, marks: &Marks) -> Transfer {
+        self.marks = Some(marks.clone());
         self
     }
 

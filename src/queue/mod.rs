@@ -1,6 +1,7 @@
 //! Queues: what a lane drives. Requests are pushed, one `enter` submits the batch and waits, results are reaped.
 
 pub mod cuda;
+pub mod cufile;
 mod local;
 #[cfg(all(test, not(loom)))]
 pub mod sim;

@@ -1,9 +1,7 @@
-/* Initialisation, devices, contexts, names of errors. */
+/* Initialisation and contexts. */
 #include "cuda.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { CTX = 0xC0C0C0C0, DEEPEST = 64 };
 
@@ -12,6 +10,7 @@ pthread_cond_t g_changed = PTHREAD_COND_INITIALIZER;
 int g_devices;
 struct ctx g_primary[MAX_DEVICES];
 
+static uint64_t next_id = 1;
 static bool initialised;
 static atomic_bool forked; /* CUDA does not survive a fork */
 static pthread_key_t thread_end;
@@ -73,128 +72,6 @@ API CUresult cuInit(unsigned flags) {
     return leave(OK);
 }
 
-API CUresult cuDriverGetVersion(int *version) {
-    if (!version)
-        return INVALID_VALUE;
-    *version = (int)setting("FAKE_CUDA_VERSION", 13000); /* may be asked before cuInit */
-    return OK;
-}
-
-API CUresult cuDeviceGetCount(int *devices) {
-    ENTER();
-    if (!devices)
-        return leave(INVALID_VALUE);
-    *devices = g_devices;
-    return leave(OK);
-}
-
-static bool device_is(CUdevice dev) { return dev >= 0 && dev < g_devices; }
-
-API CUresult cuDeviceGet(CUdevice *dev, int ordinal) {
-    ENTER();
-    if (!dev)
-        return leave(INVALID_VALUE);
-    if (!device_is(ordinal))
-        return leave(INVALID_DEVICE);
-    *dev = ordinal;
-    return leave(OK);
-}
-
-API CUresult cuDeviceGetName(char *name, int len, CUdevice dev) {
-    ENTER();
-    if (!name || len <= 0)
-        return leave(INVALID_VALUE);
-    if (!device_is(dev))
-        return leave(INVALID_DEVICE);
-    snprintf(name, (size_t)len, "Stand-in GPU %d", dev);
-    return leave(OK);
-}
-
-API CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev) {
-    ENTER();
-    if (!bytes)
-        return leave(INVALID_VALUE);
-    if (!device_is(dev))
-        return leave(INVALID_DEVICE);
-    *bytes = g_arena[dev].size;
-    return leave(OK);
-}
-
-/* Domain, bus, device: the dev-th of FAKE_CUDA_PCI="0000:00:04.0,..." (to give it a NUMA node), or 0000:10+dev:00. */
-static void pci(int dev, unsigned at[3]) {
-    const char *list = getenv("FAKE_CUDA_PCI");
-    for (int i = 0; list && i < dev; i++) {
-        list = strchr(list, ',');
-        list = list ? list + 1 : NULL;
-    }
-    if (!list || sscanf(list, "%x:%x:%x", &at[0], &at[1], &at[2]) != 3) {
-        at[0] = at[2] = 0;
-        at[1] = 0x10 + (unsigned)dev;
-    }
-}
-
-/* FAKE_CUDA_ATTRIBUTES="99=0,..." changes answers. */
-static bool ordered_attribute(int *value, int attribute) {
-    const char *list = getenv("FAKE_CUDA_ATTRIBUTES");
-    while (list && *list) {
-        int which, what;
-        if (sscanf(list, "%d=%d", &which, &what) == 2 && which == attribute) {
-            *value = what;
-            return true;
-        }
-        list = strchr(list, ',');
-        list = list ? list + 1 : NULL;
-    }
-    return false;
-}
-
-API CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice dev) {
-    ENTER();
-    if (!value || attribute <= 0 || attribute > 200)
-        return leave(INVALID_VALUE);
-    if (!device_is(dev))
-        return leave(INVALID_DEVICE);
-    unsigned at[3];
-    pci(dev, at);
-    if (ordered_attribute(value, attribute))
-        return leave(OK);
-    switch (attribute) {
-    case 33: *value = (int)at[1]; break;
-    case 34: *value = (int)at[2]; break;
-    case 50: *value = (int)at[0]; break;
-    case 1: *value = 1024; break;    /* threads a block */
-    case 2: *value = 1024; break;    /* its x */
-    case 10: *value = 32; break;     /* a warp's threads */
-    case 16: *value = 132; break;    /* multiprocessors */
-    case 40: *value = 2; break;      /* copy engines */
-    case 75: *value = 9; break;      /* compute capability */
-    case 91: *value = setting("FAKE_CUDA_SHIFTED", 0) == 0; break; /* registered memory by its host pointer */
-    case 19:                         /* can map host memory */
-    case 41:                         /* unified addressing */
-    case 78:                         /* stream priorities */
-    case 92: case 93: case 94:       /* stream memory operations, first API */
-    case 99:                         /* host registration */
-    case 113:                        /* of memory that is only read */
-    case 116:                        /* GPUDirect RDMA */
-    case 122: case 123:              /* stream memory operations, second API */
-    case 124: *value = 1; break;     /* dma-buf */
-    default: *value = 0;
-    }
-    return leave(OK);
-}
-
-API CUresult cuDeviceGetPCIBusId(char *id, int len, CUdevice dev) {
-    ENTER();
-    if (!id || len < 13)
-        return leave(INVALID_VALUE);
-    if (!device_is(dev))
-        return leave(INVALID_DEVICE);
-    unsigned at[3];
-    pci(dev, at);
-    snprintf(id, (size_t)len, "%04X:%02X:%02X.0", at[0], at[1], at[2]);
-    return leave(OK);
-}
-
 bool context_is(const struct ctx *ctx) { return ctx && ctx->magic == CTX; }
 
 CUresult state_of(const struct ctx *ctx, uint32_t life) {
@@ -225,6 +102,7 @@ API CUresult cuDevicePrimaryCtxRetain(struct ctx **ctx, CUdevice dev) {
         pthread_cond_wait(&g_changed, &g_lock);
     if (!primary->active) {
         primary->life++;
+        primary->id = next_id++;
         primary->active = true;
         primary->destroyed = false;
         primary->sticky = OK;
@@ -250,6 +128,16 @@ API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
         primary->destroyed = true;
         end_context(primary);
     }
+    return leave(OK);
+}
+
+/* As cudaDeviceReset does: it takes no retain back. */
+API CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev) {
+    ENTER();
+    if (!device_is(dev))
+        return leave(INVALID_DEVICE);
+    if (g_primary[dev].active)
+        end_context(&g_primary[dev]);
     return leave(OK);
 }
 
@@ -279,7 +167,7 @@ API CUresult cuCtxCreate_v2(struct ctx **ctx, unsigned flags, CUdevice dev) {
     if (!device_is(dev))
         return leave(INVALID_DEVICE);
     struct ctx *made = calloc(1, sizeof *made); /* never freed: a stale handle must be known as such */
-    *made = (struct ctx){.magic = CTX, .dev = dev, .active = true, .life = 1};
+    *made = (struct ctx){.magic = CTX, .dev = dev, .active = true, .life = 1, .id = next_id++};
     *ctx = made;
     return leave(put(made));
 }
@@ -299,13 +187,16 @@ API CUresult cuCtxDestroy_v2(struct ctx *ctx) {
     return leave(OK);
 }
 
-/* Whether a context may become current. One that the host program reset is no fault of who does not know it yet. */
+/* Whether a context may become current. One that the host program reset may (seen on a real driver); what is done in it
+ * then is 709. */
 static CUresult usable(const struct ctx *ctx) {
+    if (!ctx)
+        return INVALID_VALUE;
     if (!context_is(ctx))
         return INVALID_CONTEXT;
     if (ctx->destroyed)
         violation("a context that was destroyed or released is made current");
-    return ctx->active ? OK : INVALID_CONTEXT;
+    return ctx->destroyed ? INVALID_CONTEXT : OK;
 }
 
 API CUresult cuCtxSetCurrent(struct ctx *ctx) {
@@ -346,13 +237,29 @@ API CUresult cuCtxPopCurrent_v2(struct ctx **ctx) {
     return leave(OK);
 }
 
+/* Answers for a context that was reset, too. */
 API CUresult cuCtxGetDevice(CUdevice *dev) {
     ENTER();
-    struct ctx *ctx;
-    CURRENT(ctx);
     if (!dev)
         return leave(INVALID_VALUE);
-    *dev = ctx->dev;
+    if (mine.depth == 0)
+        return leave(INVALID_CONTEXT);
+    *dev = mine.stack[mine.depth - 1]->dev;
+    return leave(OK);
+}
+
+/* Another number after each reset: tells whether what was made in a context is still there. */
+API CUresult cuCtxGetId(struct ctx *ctx, uint64_t *id) {
+    ENTER();
+    if (!ctx)
+        ctx = mine.depth ? mine.stack[mine.depth - 1] : NULL;
+    if (!context_is(ctx))
+        return leave(INVALID_CONTEXT);
+    if (!id)
+        return leave(INVALID_VALUE);
+    if (!ctx->active)
+        return leave(CONTEXT_IS_DESTROYED);
+    *id = ctx->id;
     return leave(OK);
 }
 

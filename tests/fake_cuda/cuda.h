@@ -55,6 +55,7 @@ struct ctx {
     bool ending;      /* waits for engines; it cannot be retained before that is over */
     bool destroyed;   /* by cuCtxDestroy or the last release: whoever uses it now is at fault */
     uint32_t retains; /* of a primary context */
+    uint64_t id;      /* of this life, among all contexts */
     uint32_t life;    /* counts resets: what was made in an earlier life is gone */
     CUresult sticky;
     struct stream *legacy;
@@ -158,6 +159,7 @@ CUresult leave(CUresult rc);
 CUresult current(struct ctx **ctx);
 CUresult state_of(const struct ctx *ctx, uint32_t life);
 bool context_is(const struct ctx *ctx);
+bool device_is(CUdevice dev);
 #define CURRENT(ctx)                                                                                                   \
     do {                                                                                                               \
         CUresult rc_ = current(&ctx);                                                                                  \

@@ -202,9 +202,10 @@ static void run(struct op *op) {
     uint64_t until = now_ns() + (op->slow ? 50000000u : 0);
     if (bytes_per_second && is_copy(op))
         until += (uint64_t)((double)op->len * 1e9 / (double)bytes_per_second);
-    const char *wrong = idle ? NULL : carry_out(op, dst, src);
+    /* The bytes move at the end of that time: who gives a source away or reads a destination too soon is found out. */
     if (!idle && (op->slow || (bytes_per_second && is_copy(op))))
         sleep_until(until);
+    const char *wrong = idle ? NULL : carry_out(op, dst, src);
 
     pthread_mutex_lock(&g_lock);
     if (wrong && !op->skip) {

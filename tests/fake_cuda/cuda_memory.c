@@ -112,6 +112,8 @@ API CUresult cuMemFree_v2(CUdeviceptr ptr) {
     ENTER();
     struct ctx *ctx;
     CURRENT(ctx);
+    if (ptr == 0)
+        return leave(OK);
     int dev = device_of(ptr);
     struct alloc **place = dev < 0 ? NULL : &g_arena[dev].first;
     while (place && *place && (*place)->addr != ptr)
@@ -242,8 +244,8 @@ API CUresult cuMemHostUnregister(void *ptr) {
     struct ctx *ctx;
     CURRENT(ctx);
     struct host **place = base_of(ptr, false);
-    if (!place)
-        return leave(NOT_REGISTERED);
+    if (!place) /* a range that is known, but not by this address, or not by registration */
+        return leave(host_at((uintptr_t)ptr) ? INVALID_VALUE : NOT_REGISTERED);
     check_unused(*place, "unregistered");
     unknow(place);
     return leave(OK);
@@ -260,8 +262,8 @@ API CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *device, void *ptr, unsign
     return leave(OK);
 }
 
-/* Host memory that the driver allocated stays mapped, unlike on a real machine: a test would rather be told by a
- * result than by a signal. */
+/* Host memory that the driver allocated goes as well, as on a real machine: who touches it gets a signal. Its addresses
+ * are not used again, so that this is sure. */
 void free_memory_of(struct ctx *ctx) {
     for (struct alloc **place = &g_arena[ctx->dev].first; *place;) {
         struct alloc *a = *place;
@@ -274,9 +276,12 @@ void free_memory_of(struct ctx *ctx) {
         free(a);
     }
     for (struct host **place = &g_host; *place;)
-        if ((*place)->ctx == ctx)
+        if ((*place)->ctx == ctx) {
+            if ((*place)->owned)
+                mmap((void *)(uintptr_t)(*place)->addr, (*place)->size, PROT_NONE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
             unknow(place);
-        else
+        } else
             place = &(*place)->next;
 }
 

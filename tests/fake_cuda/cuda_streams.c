@@ -20,7 +20,9 @@ struct stream *new_stream(struct ctx *ctx, unsigned flags, int priority) {
     return s;
 }
 
-/* 0, 1 and 2 name the default streams; `ctx` is whose they are. They do not wait for other streams here. */
+/* 0, 1 and 2 name the default streams; `ctx` is whose they are. They do not wait for other streams here.
+ * Where a real driver looks at a stream before it looks whether the context is still there, it crashes if not (seen in
+ * cuStreamQuery, cuStreamDestroy and cuEventRecord; in all functions once the context was retained anew). */
 CUresult stream_of(void *handle, struct ctx *ctx, struct stream **stream) {
     if ((uintptr_t)handle <= 2) {
         if (!ctx->legacy)
@@ -36,12 +38,24 @@ CUresult stream_of(void *handle, struct ctx *ctx, struct stream **stream) {
         return INVALID_HANDLE;
     }
     *stream = s;
-    return state_of(s->ctx, s->life);
+    CUresult rc = state_of(s->ctx, s->life);
+    if (rc == CONTEXT_IS_DESTROYED)
+        violation("use of a stream whose context was reset: a real driver crashes");
+    return rc;
 }
 
 #define STREAM_OF(handle, ctx, stream)                                                                                 \
     do {                                                                                                               \
         CUresult rc_ = stream_of(handle, ctx, &stream);                                                                \
+        if (rc_ != OK)                                                                                                 \
+            return leave(rc_);                                                                                         \
+    } while (0)
+
+/* For functions that look at the stream first. */
+#define USABLE(handle)                                                                                                 \
+    do {                                                                                                               \
+        struct stream *used_;                                                                                          \
+        CUresult rc_ = (uintptr_t)(handle) <= 2 ? OK : stream_of(handle, NULL, &used_);                                \
         if (rc_ != OK)                                                                                                 \
             return leave(rc_);                                                                                         \
     } while (0)
@@ -53,6 +67,8 @@ CUresult event_of(struct event *event) {
         violation("use of an event that was destroyed");
         return INVALID_HANDLE;
     }
+    if (event->ctx->active && event->ctx->life != event->life)
+        violation("use of an event of a context that was reset and retained anew: a real driver crashes");
     return state_of(event->ctx, event->life);
 }
 
@@ -90,6 +106,7 @@ API CUresult cuStreamCreateWithPriority(struct stream **stream, unsigned flags, 
 API CUresult cuStreamDestroy_v2(struct stream *stream) {
     ENTER();
     struct ctx *ctx;
+    USABLE(stream);
     CURRENT(ctx);
     if ((uintptr_t)stream <= 2)
         return leave(INVALID_HANDLE);
@@ -101,6 +118,7 @@ API CUresult cuStreamDestroy_v2(struct stream *stream) {
 API CUresult cuStreamQuery(struct stream *stream) {
     ENTER();
     struct ctx *ctx;
+    USABLE(stream);
     CURRENT(ctx);
     STREAM_OF(stream, ctx, stream);
     return leave(stream->done == stream->queued ? OK : NOT_READY);
@@ -210,6 +228,7 @@ API CUresult cuEventDestroy_v2(struct event *event) {
 API CUresult cuEventRecord(struct event *event, struct stream *stream) {
     ENTER();
     struct ctx *ctx;
+    USABLE(stream);
     CURRENT(ctx);
     EVENT_OF(event);
     STREAM_OF(stream, ctx, stream);

@@ -1,4 +1,5 @@
 //! GPU memory, over the stand-ins for libcuda and libcufile (tests/fake_cuda): found and loaded as the real ones are.
 
+mod marks;
 mod moves;
 mod rig;

@@ -3,6 +3,7 @@
 use super::driver::{CudaError, Driver};
 use super::gpu::Gpu;
 use super::pinned::HostMemory;
+use super::words::Words;
 use crate::error::{Error, ErrorKind};
 use cudarc::driver::sys::CUpointer_attribute_enum as Attribute;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -50,6 +51,8 @@ pub struct Held {
     pub memory: Option<DeviceMemory>,
     /// The engine's number for the lane that serves the GPU.
     pub group: usize,
+    /// What streams of the GPU wait on.
+    pub words: Arc<Words>,
 }
 
 fn ask<T: Default>(driver: &'static Driver, attribute: Attribute, at: u64) -> Result<T, CudaError> {

@@ -9,8 +9,10 @@ mod device_memory;
 mod driver;
 mod gpu;
 mod pinned;
+mod words;
 
 pub use device_memory::{DeviceMemory, Held, copy_in, copy_out};
 pub use driver::{CudaError, NOT_READY};
 pub use gpu::{Gpu, count};
 pub use pinned::{HostMemory, Pinned};
+pub use words::{Word, Words};

@@ -27,7 +27,7 @@ const LIBRARIES: &[(&str, &str, &[&str])] = &[
         "libcuda.so",
         &[
             "cuda.c",
-            "cuda_names.c",
+            "cuda_device.c",
             "cuda_control.c",
             "cuda_engine.c",
             "cuda_streams.c",
@@ -41,7 +41,7 @@ const LIBRARIES: &[(&str, &str, &[&str])] = &[
 /// For ever, in [`Fake::order`].
 pub const EVER: u64 = u64::MAX;
 
-/// A [`child`] that finds the stand-ins; see FAKE_CUDA_* in tests/fake_cuda/README.md for what `env` may say. Without
+/// A [`child`] that finds the stand-ins; tests/fake_cuda/README.md says what `env` may hold. Without
 /// a C compiler the test fails: this crate cannot be built without one either.
 pub fn with_cuda(test: &str, env: &[(&str, &str)]) -> Child {
     let mut path = folder().display().to_string();

@@ -1,0 +1,246 @@
+//! Marks: points in a transfer that its submitter hears of, in order, before the transfer ends.
+
+use crate::error::{Error, ErrorKind};
+use crate::memory::cuda::Word;
+use crate::memory::{Region, lock};
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Points in a transfer, each behind an extent. One *has landed* when the bytes of every extent up to and with it are
+/// where they belong (of GPU memory: in the GPU), so that a model can start on its first layers while the others load.
+/// Of a write it means that the target took them, not that they are durable.
+///
+/// It belongs to one transfer under way at a time, and may then be given to the next. Clones are the same marks.
+#[derive(Clone, Debug)]
+pub struct Marks(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    /// The last extent of each mark, ascending.
+    after: Box<[u32]>,
+    /// Bytes that have not landed of the extents from the mark before up to each.
+    missing: Box<[AtomicU64]>,
+    /// A transfer under way, or one that was abandoned, counts here.
+    taken: AtomicBool,
+    state: Mutex<State>,
+    changed: Condvar,
+    /// What streams wait on, once one does.
+    word: OnceLock<Word>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// How many have landed, in order.
+    landed: usize,
+    /// The transfer is over: what has not landed does not.
+    ended: bool,
+}
+
+impl Marks {
+    /// Marks behind those extents of a transfer, by number, in ascending order.
+    ///
+    /// # Errors
+    /// `InvalidInput`: none, or not ascending.
+    pub fn after(extents: impl IntoIterator<Item = u32>) -> Result<Marks, Error> {
+        let after: Box<[u32]> = extents.into_iter().collect();
+        if after.is_empty() || !after.is_sorted_by(|a, b| a < b) {
+            let message = "marks are numbers of extents in ascending order, at least one";
+            return Err(Error::new(ErrorKind::InvalidInput, message));
+        }
+        let missing = after.iter().map(|_| AtomicU64::new(0)).collect();
+        let (taken, state) = (AtomicBool::new(false), Mutex::default());
+        Ok(Marks(Arc::new(Inner {
+            after,
+            missing,
+            taken,
+            state,
+            changed: Condvar::new(),
+            word: OnceLock::new(),
+        })))
+    }
+
+    /// How many of them have landed, in order.
+    pub fn landed(&self) -> usize {
+        lock(&self.0.state).landed
+    }
+
+    /// Waits at most `within` until mark number `mark`, counted from 0, has landed.
+    ///
+    /// # Errors
+    /// `TimedOut`: it has not in that time. `Cancelled`: the transfer ended without it; its completion says why.
+    /// `InvalidInput`: there is no such mark.
+    pub fn wait(&self, mark: usize, within: Duration) -> Result<(), Error> {
+        self.check(mark)?;
+        let until = Instant::now().checked_add(within);
+        let mut state = lock(&self.0.state);
+        loop {
+            if state.landed > mark {
+                return Ok(());
+            }
+            if state.ended {
+                let message = "the transfer ended before the mark had landed; see its completion";
+                return Err(Error::new(ErrorKind::Cancelled, message));
+            }
+            let left = until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                let message =
+                    "the mark has not landed in that time; wait longer, or see the transfer's completion";
+                return Err(Error::new(ErrorKind::TimedOut, message));
+            }
+            state = self.0.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Has what is queued on a CUDA stream from now on wait until mark number `mark` of the transfer under way has
+    /// landed, without the CPU: the stream waits for a value in memory (cuStreamWaitValue32). Call it after the transfer
+    /// was submitted. `region`: memory of the GPU that the stream is on; `stream`: a `CUstream` or `cudaStream_t` of it.
+    ///
+    /// When the transfer ends without the mark (failed, cancelled, abandoned) the stream goes on all the same, lest it
+    /// stand for ever: look at the completion before its results are used.
+    ///
+    /// # Safety
+    /// `stream` is a live stream of the primary context of the region's GPU.
+    ///
+    /// # Errors
+    /// `InvalidInput`: no such mark, or no GPU's memory; `Unsupported` where the driver has no such waits; `Resource`: 1024
+    /// sets of marks have streams waiting.
+    pub unsafe fn stream_wait(&self, mark: usize, region: &Region, stream: *mut c_void) -> Result<(), Error> {
+        self.check(mark)?;
+        let Some(held) = region.inner().device() else {
+            let message =
+                "streams wait for loads of a GPU's memory; give the region that the transfer loads into";
+            return Err(Error::new(ErrorKind::InvalidInput, message));
+        };
+        let state = lock(&self.0.state);
+        if self.0.word.get().is_none() {
+            let word = held.words.take().ok_or_else(|| {
+                let message = "1024 sets of marks have streams waiting already; drop some";
+                Error::new(ErrorKind::Resource, message)
+            })?;
+            word.reach(if state.ended { self.0.after.len() } else { state.landed });
+            let _ = self.0.word.set(word);
+        }
+        let Some(word) = self.0.word.get() else { return Ok(()) };
+        // SAFETY: passed on to the caller.
+        unsafe { word.hold(&held.gpu, stream, mark + 1) }
+    }
+
+    fn check(&self, mark: usize) -> Result<(), Error> {
+        if mark < self.0.after.len() {
+            return Ok(());
+        }
+        let message = format!("there are {} marks, counted from 0", self.0.after.len());
+        Err(Error::new(ErrorKind::InvalidInput, message))
+    }
+
+    /// A transfer is about to start, whose extents have these lengths.
+    pub(crate) fn begin(&self, lens: impl ExactSizeIterator<Item = u64>) -> Result<(), Error> {
+        let inner = &self.0;
+        if inner.after.last().is_some_and(|last| *last as usize >= lens.len()) {
+            let message = "a mark lies behind an extent that the transfer does not have";
+            return Err(Error::new(ErrorKind::InvalidInput, message));
+        }
+        if inner.taken.swap(true, Ordering::AcqRel) {
+            let message = "the marks belong to a transfer under way; make others, or wait for its completion";
+            return Err(Error::new(ErrorKind::InUse, message));
+        }
+        inner.missing.iter().for_each(|missing| missing.store(0, Ordering::Relaxed));
+        for (extent, len) in lens.enumerate() {
+            if let Some(missing) = inner.missing.get(inner.mark_of(extent as u32)) {
+                missing.fetch_add(len, Ordering::Relaxed);
+            }
+        }
+        let mut state = lock(&inner.state);
+        *state = State::default();
+        inner.word.get().into_iter().for_each(Word::restart);
+        Ok(())
+    }
+
+    /// Bytes of an extent have landed.
+    pub(crate) fn credit(&self, extent: u32, bytes: u64) {
+        let Some(missing) = self.0.missing.get(self.0.mark_of(extent)) else { return };
+        if bytes > 0 && missing.fetch_sub(bytes, Ordering::AcqRel) == bytes {
+            self.0.advance();
+        }
+    }
+
+    /// The transfer is over for those who wait.
+    pub(crate) fn end(&self) {
+        let mut state = lock(&self.0.state);
+        state.ended = true;
+        self.0.word.get().into_iter().for_each(|word| word.reach(self.0.after.len()));
+        drop(state);
+        self.0.changed.notify_all();
+    }
+
+    /// Nothing of the transfer counts here any more: another one may have the marks.
+    pub(crate) fn release(&self) {
+        self.end();
+        self.0.taken.store(false, Ordering::Release);
+    }
+}
+
+impl Inner {
+    /// The mark that an extent counts for; past the last, none.
+    fn mark_of(&self, extent: u32) -> usize {
+        self.after.partition_point(|last| *last < extent)
+    }
+
+    fn advance(&self) {
+        let mut state = lock(&self.state);
+        if state.ended {
+            return; // late, of an abandoned transfer
+        }
+        let complete = |mark: &AtomicU64| mark.load(Ordering::Acquire) == 0;
+        while self.missing.get(state.landed).is_some_and(complete) {
+            state.landed += 1;
+        }
+        self.word.get().into_iter().for_each(|word| word.reach(state.landed));
+        drop(state);
+        self.changed.notify_all();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    const NOW: Duration = Duration::ZERO;
+
+    #[test]
+    fn marks_land_in_order() {
+        let marks = Marks::after([1, 2]).expect("marks");
+        marks.begin([10, 10, 10, 10].into_iter()).expect("free");
+        marks.credit(2, 10);
+        assert_eq!(marks.landed(), 0, "the second waits for the first");
+        marks.credit(0, 10);
+        marks.credit(1, 4);
+        assert_eq!(marks.wait(0, NOW).unwrap_err().kind(), ErrorKind::TimedOut);
+        marks.credit(1, 6);
+        assert_eq!(marks.landed(), 2);
+        marks.wait(1, NOW).expect("landed");
+        marks.credit(3, 10); // behind the last
+        marks.release();
+        assert_eq!(marks.landed(), 2, "until the next transfer");
+        marks.begin([1, 1, 1].into_iter()).expect("free again");
+        assert_eq!(marks.landed(), 0);
+        assert_eq!(marks.begin([1, 1, 1].into_iter()).unwrap_err().kind(), ErrorKind::InUse);
+        marks.end();
+        marks.credit(0, 1);
+        marks.credit(1, 1);
+        assert_eq!(marks.landed(), 0, "late results of an abandoned transfer do not count");
+        assert_eq!(marks.wait(0, NOW).unwrap_err().kind(), ErrorKind::Cancelled);
+    }
+
+    #[test]
+    fn senseless_marks_are_refused() {
+        for bad in [vec![], vec![1, 1], vec![2, 1]] {
+            assert_eq!(Marks::after(bad).unwrap_err().kind(), ErrorKind::InvalidInput);
+        }
+        let marks = Marks::after([3]).expect("marks");
+        assert_eq!(marks.begin([1, 1, 1].into_iter()).unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert_eq!(marks.wait(1, NOW).unwrap_err().kind(), ErrorKind::InvalidInput);
+    }
+}
