@@ -193,8 +193,8 @@ pub struct Plan {
     pub mapped: bool,
     /// Instead of objects, requests are in flight: transfers of many objects.
     pub requests: Option<Requests>,
-    /// The serial arm runs.
-    pub serial: bool,
+    /// Whether the serial arm runs, if that was said.
+    pub serial: Option<bool>,
     /// Rounds over the arms.
     pub repeat: usize,
 }
@@ -251,7 +251,7 @@ impl BenchArgs {
         Ok(Plan {
             memory: self.memory(),
             mapped: self.more.target == TargetKind::Dax,
-            serial: arms.map_or(requests.is_none(), |arms| arms.serial),
+            serial: arms.map(|arms| arms.serial),
             repeat: self.more.repeat,
             requests,
             files,

@@ -67,7 +67,8 @@ impl Mapped {
     }
 
     fn read_or_write(&self, op: Op, piece: &mut [u8], offset: u64) -> Result<usize, fullbore::Error> {
-        let len = piece.len().min(AT_ONCE).min(usize::try_from(self.target.size() - offset).unwrap_or(AT_ONCE));
+        let len =
+            piece.len().min(AT_ONCE).min(usize::try_from(self.target.size() - offset).unwrap_or(AT_ONCE));
         let mut lease = self.region.lease(0..len)?;
         let transfer = match op {
             Op::Read => Transfer::read(&self.target),
@@ -96,7 +97,11 @@ impl Plain {
         cached: bool,
     ) -> Result<Self, (PathBuf, io::Error)> {
         let open_one = |path: &&Path| {
-            let file = if cached { OpenOptions::new().read(true).write(write).open(path) } else { open(path, write) };
+            let file = if cached {
+                OpenOptions::new().read(true).write(write).open(path)
+            } else {
+                open(path, write)
+            };
             file.map_err(|error| (path.to_path_buf(), error))
         };
         let files = paths.iter().map(open_one).collect::<Result<_, _>>()?;

@@ -15,6 +15,7 @@ mod counted;
 mod direct;
 mod failure;
 mod fio;
+mod json;
 mod member;
 mod options;
 mod place;

@@ -151,7 +151,9 @@ impl BenchArgs {
             return Ok(None);
         }
         if self.iodepth.is_some() || self.numjobs > 1 {
-            return refuse("a request holds all its objects: use --inflight in place of --iodepth and --numjobs");
+            return refuse(
+                "a request holds all its objects: use --inflight in place of --iodepth and --numjobs",
+            );
         }
         let (count, size) = (more.requests.unwrap_or(REQUESTS), more.request_size.unwrap_or(REQUEST_SIZE));
         if count == 0 || more.mark_every == Some(0) {
@@ -173,8 +175,7 @@ impl BenchArgs {
         let of_arms = self.more.arm.as_ref().map(|arms| arms.depths.clone());
         let queued = usize::try_from(requests.count).unwrap_or(usize::MAX);
         let otherwise = || vec![if requests.probe { queued } else { INFLIGHT.min(queued) }];
-        let depths =
-            of_arms.or_else(|| self.more.inflight.map(|n| vec![n])).unwrap_or_else(otherwise);
+        let depths = of_arms.or_else(|| self.more.inflight.map(|n| vec![n])).unwrap_or_else(otherwise);
         match depths.iter().find(|&&n| n == 0 || n > MOST_INFLIGHT) {
             Some(n) => refuse(format!("--inflight={n} is out of range: give 1 to {MOST_INFLIGHT}")),
             None => Ok(depths),
@@ -210,7 +211,9 @@ impl BenchArgs {
         }
         let compare = self.compare.is_some();
         if compare && (!host || more.scatter.is_some() || more.target == TargetKind::Dax) {
-            return refuse("--compare=fio reads files to host memory: leave out --mem, --scatter and --target");
+            return refuse(
+                "--compare=fio reads files to host memory: leave out --mem, --scatter and --target",
+            );
         }
         if compare && self.loop_of_requests()?.is_some() {
             return refuse("--compare=fio knows no requests: leave out --requests and what belongs to it");

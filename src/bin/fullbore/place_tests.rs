@@ -55,7 +55,7 @@ fn plan(filename: PathBuf, size: u64) -> Plan {
         memory: Memory::default(),
         mapped: false,
         requests: None,
-        serial: true,
+        serial: None,
         repeat: 1,
     }
 }

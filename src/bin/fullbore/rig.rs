@@ -17,7 +17,7 @@ const SPARE: usize = 4;
 /// Far below what any device does: a transfer that waits for a full pool ahead of it is not late.
 const SLOWEST: usize = 50_000_000;
 /// Bytes of an urgent load.
-const URGENT: u64 = 8 << 20;
+pub const URGENT: u64 = 8 << 20;
 
 pub struct Rig {
     pub engine: Engine,

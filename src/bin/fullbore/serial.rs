@@ -75,7 +75,6 @@ pub fn piece(
     offset: u64,
     len: usize,
 ) -> Result<(), Failure> {
-    serial_object(plain, op, plan.cmd_size as usize, buf, offset, len).map_err(|error| {
-        Failure::Data(format!("serial, {} at offset {offset}: {error}", human(len as u64)))
-    })
+    serial_object(plain, op, plan.cmd_size as usize, buf, offset, len)
+        .map_err(|error| Failure::Data(format!("serial, {} at offset {offset}: {error}", human(len as u64))))
 }
