@@ -246,12 +246,13 @@ impl Probe {
         shared.start.wait();
         loop {
             thread::sleep(URGENT_EVERY);
-            let behind = shared.in_flight.load(Ordering::Relaxed);
-            if shared.left.load(Ordering::Relaxed) == 0 || behind == 0 {
-                if shared.left.load(Ordering::Relaxed) > 0 {
-                    continue; // all of them think
-                }
+            // Once the time is over the others become fewer.
+            if shared.left.load(Ordering::Relaxed) == 0 || shared.feed.time_is_over() {
                 return Ok((times, latency));
+            }
+            let behind = shared.in_flight.load(Ordering::Relaxed);
+            if behind == 0 {
+                continue; // all of them think
             }
             let offset = self.order.offset(times.len() as u64);
             self.transfer.extents_mut().iter_mut().for_each(|extent| extent.set_offset(offset));
