@@ -2,6 +2,7 @@
 
 use super::rig::{LEN, Library, Rig, child, pattern, until};
 use super::*;
+use crate::queue::cufile::workers::Left;
 use crate::target::Op;
 use nix::sys::signal::{SigSet, Signal};
 use std::sync::atomic::Ordering;
@@ -39,7 +40,7 @@ fn bytes_go_both_ways() {
             rig.job(Op::Flush, 0, 4096, 1),
             Job { file_offset: i64::MAX as u64, ..rig.job(Op::Read, 0, 4096, 1) },
         ] {
-            assert_eq!(rig.workers.submit(job).unwrap_err().job.user, 1);
+            assert_eq!(rig.workers.submit(job).unwrap_err().code(), None);
         }
         let mask =
             rig.workers.within(Duration::from_secs(20), || SigSet::thread_get_mask().unwrap()).unwrap();
