@@ -10,6 +10,7 @@ use clap::{ArgAction, ValueEnum};
 use fullbore::Lanes;
 
 use crate::failure::Failure;
+use crate::options::{Memory, MoreArgs, Requests, TargetKind};
 use crate::units;
 
 /// What is done to the file.
@@ -140,6 +141,8 @@ pub struct BenchArgs {
     /// fio: run it in turns with 8 (or `iodepth`) objects, same footprint
     #[arg(long, value_enum, hide_possible_values = true, value_name = "RIVAL")]
     pub compare: Option<Rival>,
+    #[command(flatten)]
+    pub more: MoreArgs,
 }
 
 const AFTER_HELP: &str = "\
@@ -185,6 +188,15 @@ pub struct Plan {
     pub json: bool,
     pub output: Option<PathBuf>,
     pub compare: bool,
+    pub memory: Memory,
+    /// Files are mapped.
+    pub mapped: bool,
+    /// Instead of objects, requests are in flight: transfers of many objects.
+    pub requests: Option<Requests>,
+    /// Whether the serial arm runs, if that was said.
+    pub serial: Option<bool>,
+    /// Rounds over the arms.
+    pub repeat: usize,
 }
 
 /// Objects in flight of the engine's arms when `--iodepth` names none.
@@ -204,6 +216,16 @@ impl Plan {
     pub fn max_depth(&self) -> usize {
         self.depths.iter().copied().max().unwrap_or(1)
     }
+
+    /// Bytes of a transfer: an object, or a request.
+    pub fn item(&self) -> u64 {
+        self.requests.as_ref().map_or(self.bs, |requests| requests.size)
+    }
+
+    /// Objects of a transfer; the last one of a request may be cut short.
+    pub fn objects_an_item(&self) -> u64 {
+        self.item().div_ceil(self.bs)
+    }
 }
 
 impl BenchArgs {
@@ -212,16 +234,30 @@ impl BenchArgs {
         self.check_numbers()?;
         self.check_sizes()?;
         self.check_combinations()?;
+        self.check_more()?;
         let files = self.filename.as_deref().map_or_else(|| Ok(Vec::new()), files)?;
         self.check_stripe(files.len())?;
         if self.polled && files.is_empty() {
             return refuse("--polled is for NVMe namespaces: add --filename=/dev/ng0n1 or leave it out");
         }
+        let requests = self.loop_of_requests()?;
+        let arms = self.more.arm.as_ref();
+        let depths = match (&requests, arms) {
+            (Some(requests), _) => self.inflight(requests)?,
+            (None, Some(arms)) => arms.depths.clone(),
+            (None, None) => self.iodepth.map_or_else(|| DEPTHS.to_vec(), |n| vec![n]),
+        };
+        let runtime = self.more.seconds.or(self.runtime);
         Ok(Plan {
+            memory: self.memory(),
+            mapped: self.more.target == TargetKind::Dax,
+            serial: arms.map(|arms| arms.serial),
+            repeat: self.more.repeat,
+            requests,
             files,
             stripe: self.stripe,
             bs: self.bs,
-            depths: self.iodepth.map_or_else(|| DEPTHS.to_vec(), |n| vec![n]),
+            depths,
             jobs: self.numjobs,
             lanes: self.lanes,
             polled: self.polled,
@@ -229,7 +265,7 @@ impl BenchArgs {
             cmd_size: self.cmd_size as u32,
             lane_depth: self.lane_depth,
             size: self.size,
-            limit: Limit { time_based: self.time_based, runtime: self.runtime },
+            limit: Limit { time_based: self.time_based || self.more.seconds.is_some(), runtime },
             rw: self.rw,
             verify: self.verify,
             destructive: self.allow_destructive,
@@ -253,10 +289,11 @@ impl BenchArgs {
                 return refuse(format!("--{name}={value} is out of range: give 1 to {most}"));
             }
         }
-        let objects = self.iodepth.unwrap_or(1) * self.numjobs;
+        let of_arms = self.more.arm.iter().flat_map(|arms| arms.depths.iter().copied()).max();
+        let objects = self.iodepth.or(of_arms).unwrap_or(1).saturating_mul(self.numjobs);
         if objects > MOST_TRANSFERS {
             return refuse(format!(
-                "--iodepth and --numjobs make {objects} objects in flight: lower one, to {MOST_TRANSFERS} or less"
+                "--iodepth (or --arm) and --numjobs make {objects} objects in flight: lower one, to {MOST_TRANSFERS} or less"
             ));
         }
         Ok(())
@@ -288,14 +325,15 @@ impl BenchArgs {
         if self.time_based && self.runtime.is_none() {
             return refuse("--time_based needs a time: add --runtime=10s");
         }
-        if self.runtime == Some(Duration::ZERO) {
+        let runtime = self.more.seconds.or(self.runtime);
+        if runtime == Some(Duration::ZERO) {
             return refuse("--runtime=0 measures nothing: give a time like 10s, or leave it out");
         }
         if self.compare.is_some() && self.rw != Rw::Read {
             let rw = self.rw.name();
             return refuse(format!("--compare=fio does not do --rw={rw}: compare with --rw=read"));
         }
-        if self.compare.is_some() && self.runtime.is_some() {
+        if self.compare.is_some() && runtime.is_some() {
             return refuse(
                 "--compare=fio moves the same bytes on both sides: leave out --runtime, use --size",
             );

@@ -1,23 +1,23 @@
-//! One arm: the serial loop, or the engine with so many objects in flight.
+//! An arm of the engine with so many objects in flight, and what every arm reports.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ops::DerefMut;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use fullbore::{Client, Completion, HostLease, PathSet, Target, Transfer};
+use fullbore::{Client, Completion, LaneStats, Mem, PathSet, Target, Transfer};
 
 use crate::args::Plan;
 use crate::counted;
-use crate::direct::{Op, Plain, serial_object};
+use crate::direct::Op;
 use crate::failure::Failure;
+use crate::pool::Part;
 use crate::progress::Progress;
+use crate::requests::Looped;
 use crate::rig::Rig;
 use crate::stop;
-use crate::units::human;
 use crate::work::{Clocks, Feed, Latency, LatencySummary, Spent};
 
 /// What an arm did.
@@ -30,14 +30,20 @@ pub struct Outcome {
     pub mean_commands: f64,
     pub max_objects: u64,
     pub path: String,
-    /// Bytes of commands by path.
+    /// Bytes by path. Of GPU memory, those that the GPU's lane moved.
     pub paths: BTreeMap<&'static str, u64>,
+    /// Of GPU memory, bytes of commands between the target and bounce buffers, by path.
+    pub storage_paths: BTreeMap<&'static str, u64>,
+    /// Most units that a GPU's lane worked on at once, added up over GPUs.
+    pub max_units: u64,
     /// Most kernel workers that were seen at once.
     pub workers: usize,
+    /// What else is known of a loop over requests.
+    pub looped: Option<Looped>,
 }
 
 /// How long a wait for completions goes without a look at Ctrl-C.
-const LOOK: Duration = Duration::from_millis(100);
+pub const LOOK: Duration = Duration::from_millis(100);
 /// When kernel workers are first looked for, and how often later.
 const FIRST_LOOK: Duration = Duration::from_millis(20);
 const SELDOM: Duration = Duration::from_secs(1);
@@ -53,54 +59,18 @@ pub fn transfer(op: Op, target: &Target) -> Transfer {
     }
 }
 
-/// A plain loop on the calling thread, through `pool` in turn.
-pub fn serial<B>(plain: &Plain, plan: &Plan, pool: &mut [B], feed: &Feed) -> Result<Outcome, Failure>
-where
-    B: DerefMut<Target = [u8]>,
-{
-    let progress = Progress::new("serial", feed.total().map(|objects| objects * plan.bs));
-    let (op, cmd, len) = (op(plan), plan.cmd_size as usize, plan.bs as usize);
-    let mut latency = Latency::new()?;
-    let mut bytes = 0;
-    let mut slot = 0;
-    let clocks = Clocks::start()?;
-    while let Some(offset) = feed.take() {
-        let start = Instant::now();
-        serial_object(plain, op, cmd, &mut pool[slot], offset, len).map_err(|error| {
-            Failure::Data(format!("serial, {} at offset {offset}: {error}", human(plan.bs)))
-        })?;
-        latency.record(start.elapsed());
-        progress.add(plan.bs);
-        bytes += plan.bs;
-        slot = (slot + 1) % pool.len();
-    }
-    let spent = clocks.stop()?;
-    stop::check()?;
-    let path = if op == Op::Read { "pread direct" } else { "pwrite direct" };
-    Ok(Outcome {
-        bytes,
-        spent,
-        latency: latency.summary(),
-        max_commands: 1,
-        mean_commands: 1.0,
-        max_objects: 1,
-        path: path.into(),
-        paths: BTreeMap::from([(path, bytes)]),
-        workers: 0,
-    })
-}
-
 /// The engine, with `depth` objects in flight for each job, through `pool` in turn.
 pub fn engine(
     rig: &Rig,
     plan: &Plan,
     depth: usize,
-    pool: Vec<HostLease>,
+    pool: Vec<Vec<Mem>>,
     feed: &Feed,
     phase: &str,
 ) -> Result<Outcome, Failure> {
     let shared = Shared {
         feed,
+        parts: &rig.parts,
         progress: Progress::new(phase, feed.total().map(|objects| objects * plan.bs)),
         start: Barrier::new(plan.jobs + 1),
         in_flight: AtomicU64::new(0),
@@ -117,10 +87,10 @@ pub fn engine(
             tally: Tally::default(),
         });
     }
-    for (index, lease) in pool.into_iter().enumerate() {
-        jobs[index % plan.jobs].idle.push_back(transfer(op(plan), &rig.target).extent(0, lease));
+    for (index, mems) in pool.into_iter().enumerate() {
+        jobs[index % plan.jobs].idle.push_back(at_rest(rig, plan, mems));
     }
-    let before = rig.lanes();
+    let watch = Watch::new(rig);
     let shared = &shared;
     let mut workers = 0;
     let (results, spent) = thread::scope(|scope| {
@@ -143,24 +113,55 @@ pub fn engine(
         let results: Vec<_> = threads.into_iter().map(join).collect();
         (results, clocks.and_then(|clocks| clocks.stop()))
     });
-    let counted = counted::between(&before, &rig.lanes());
-    let mut outcome = Outcome {
-        spent: spent?,
-        max_commands: counted.most,
-        mean_commands: counted.mean,
-        max_objects: shared.most.load(Ordering::Relaxed),
-        paths: counted.paths,
-        workers,
-        ..Outcome::default()
-    };
+    let max_objects = shared.most.load(Ordering::Relaxed);
+    let mut outcome = Outcome { spent: spent?, max_objects, workers, ..Outcome::default() };
+    watch.ends(rig, plan, &mut outcome);
     sum(&mut outcome, results)?;
     stop::check()?;
     Ok(outcome)
 }
 
+/// A transfer that is not under way, over the memory of an item.
+pub fn at_rest(rig: &Rig, plan: &Plan, mems: Vec<Mem>) -> Transfer {
+    mems.into_iter().fold(transfer(op(plan), &rig.target), |transfer, mem| transfer.extent(0, mem))
+}
+
+/// Aims a transfer at an item that the feed gave; answers the offset of its first object.
+pub fn aim(transfer: &mut Transfer, parts: &[Part], feed: &Feed, item: u64) -> u64 {
+    for (extent, part) in transfer.extents_mut().iter_mut().zip(parts) {
+        extent.set_offset(feed.offset(item, part.object) + part.within);
+    }
+    feed.offset(item, 0)
+}
+
+/// A look at the lanes before an arm.
+pub struct Watch {
+    lanes: Vec<LaneStats>,
+    gpus: Vec<LaneStats>,
+}
+
+impl Watch {
+    pub fn new(rig: &Rig) -> Self {
+        Self { lanes: rig.lanes(), gpus: rig.gpu_lanes() }
+    }
+
+    /// A look after it.
+    pub fn ends(self, rig: &Rig, plan: &Plan, outcome: &mut Outcome) {
+        let counted = counted::between(&self.lanes, &rig.lanes());
+        (outcome.max_commands, outcome.mean_commands) = (counted.most, counted.mean);
+        if plan.memory.on_gpu() {
+            let of_gpus = counted::between(&self.gpus, &rig.gpu_lanes());
+            outcome.max_units = of_gpus.most;
+            (outcome.paths, outcome.storage_paths) = (of_gpus.paths, counted.paths);
+        } else {
+            outcome.paths = counted.paths;
+        }
+    }
+}
+
 /// The most kernel workers that are seen until all jobs have ended. A look reads a file of each thread, so looks
 /// become rare in a long arm.
-fn most_workers(rig: &Rig, ended: &mpsc::Receiver<()>) -> usize {
+pub fn most_workers(rig: &Rig, ended: &mpsc::Receiver<()>) -> usize {
     let (mut most, mut pause) = (0, FIRST_LOOK);
     while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(pause) {
         most = most.max(rig.kernel_workers());
@@ -170,7 +171,7 @@ fn most_workers(rig: &Rig, ended: &mpsc::Receiver<()>) -> usize {
 }
 
 /// Adds up what the jobs did.
-fn sum(outcome: &mut Outcome, results: Vec<Result<(Tally, Latency), Failure>>) -> Result<(), Failure> {
+pub fn sum(outcome: &mut Outcome, results: Vec<Result<(Tally, Latency), Failure>>) -> Result<(), Failure> {
     let mut latency = Latency::new()?;
     let mut paths = BTreeSet::new();
     for result in results {
@@ -187,6 +188,7 @@ fn sum(outcome: &mut Outcome, results: Vec<Result<(Tally, Latency), Failure>>) -
 /// What the jobs of an arm have in common.
 struct Shared<'a> {
     feed: &'a Feed,
+    parts: &'a [Part],
     progress: Progress,
     start: Barrier,
     in_flight: AtomicU64,
@@ -204,12 +206,23 @@ struct Job {
     tally: Tally,
 }
 
+/// What a thread of an arm moved, and what failed first.
 #[derive(Default)]
-struct Tally {
+pub struct Tally {
     bytes: u64,
     paths: BTreeSet<String>,
     last_path: Option<PathSet>,
-    failed: Option<Failure>,
+    pub failed: Option<Failure>,
+}
+
+impl Tally {
+    pub fn add(&mut self, bytes: u64, paths: PathSet) {
+        self.bytes += bytes;
+        if self.last_path != Some(paths) {
+            self.paths.insert(paths.to_string());
+            self.last_path = Some(paths);
+        }
+    }
 }
 
 impl Job {
@@ -241,13 +254,11 @@ impl Job {
     fn submit(&mut self, shared: &Shared<'_>, room: usize) -> usize {
         for submitted in 0..room {
             let Some(mut transfer) = self.idle.pop_front() else { return submitted };
-            let Some(offset) = shared.feed.take() else {
+            let Some(item) = shared.feed.take() else {
                 self.idle.push_front(transfer);
                 return submitted;
             };
-            for extent in transfer.extents_mut() {
-                extent.set_offset(offset);
-            }
+            let offset = aim(&mut transfer, shared.parts, shared.feed, item);
             let flying = shared.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
             if let Err(rejected) = self.client.submit_tagged(transfer, offset) {
                 shared.in_flight.fetch_sub(1, Ordering::Relaxed);
@@ -265,12 +276,8 @@ impl Job {
             self.fail(shared, Failure::data(error));
         }
         self.latency.record(completion.times.total);
-        self.tally.bytes += completion.bytes;
+        self.tally.add(completion.bytes, completion.paths);
         shared.progress.add(completion.bytes);
-        if self.tally.last_path != Some(completion.paths) {
-            self.tally.paths.insert(completion.paths.to_string());
-            self.tally.last_path = Some(completion.paths);
-        }
         self.idle.extend(completion.transfer);
     }
 

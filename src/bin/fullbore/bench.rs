@@ -1,16 +1,19 @@
 //! `fullbore bench`: the serial loop, then the engine with more and more objects in flight, then a pass
 //! that checks every byte.
 
-use crate::args::{BenchArgs, Plan};
+use crate::args::{BenchArgs, Limit, Plan};
 use crate::arm;
 use crate::compare;
 use crate::content;
-use crate::direct::Plain;
+use crate::direct::{PageBuf, Plain};
 use crate::failure::Failure;
 use crate::fio::Fio;
 use crate::place::{Place, Truth};
+use crate::pool::put;
 use crate::report::{self, Facts, Report, Row};
+use crate::requests;
 use crate::rig::{self, Rig};
+use crate::serial;
 use crate::stop;
 use crate::verify;
 use crate::work::{Feed, Order};
@@ -26,8 +29,9 @@ pub fn run(args: BenchArgs) -> Result<(), Failure> {
     let rig = Rig::new(engine, &plan, &place)?;
     let facts = Facts {
         lanes: rig.lanes(),
-        pool_objects: rig.slots(),
-        pool_bytes: rig.footprint(rig.slots()),
+        pool_objects: rig.pool.slots(),
+        pool_bytes: rig.pool.footprint(rig.pool.slots()),
+        mapped: rig.target.is_mapped(),
         command: rig.command(&plan),
         path: rig.path(),
         note: rig.note().map(str::to_owned),
@@ -45,7 +49,7 @@ fn measure(
     fio: Option<&Fio>,
     report: &mut Report<'_>,
 ) -> Result<(), Failure> {
-    let plain = place.plain(plan.rw.writes())?;
+    let plain = place.plain(plan, &rig.engine, plan.rw.writes())?;
     arms(rig, plan, place, &plain, report)?;
     report.workers();
     if let Some(fio) = fio {
@@ -65,6 +69,19 @@ fn measure(
     check(rig, plan, place, report)
 }
 
+/// Whether the serial arm runs. Memory of GPUs and DAX devices are out of reach of a plain loop here.
+fn has_serial(plan: &Plan, place: &Place) -> Result<bool, Failure> {
+    let cause = match () {
+        () if plan.memory.on_gpu() => "reads to host memory",
+        () if place.is_dax() => "reads files and block devices, no DAX devices",
+        () => return Ok(plan.serial.unwrap_or(plan.requests.is_none())),
+    };
+    match plan.serial {
+        Some(true) => Err(Failure::Setup(format!("the serial arm {cause}: leave it out of --arm"))),
+        _ => Ok(false),
+    }
+}
+
 /// The measured arms. What lies in the pool, or on the file after writes, is not looked at here.
 fn arms(
     rig: &Rig,
@@ -74,42 +91,75 @@ fn arms(
     report: &mut Report<'_>,
 ) -> Result<(), Failure> {
     let order = Order::new(place.size, plan.bs, plan.rw.random());
-    let mut pool = rig.leases(rig.slots())?;
-    if plan.rw.writes() {
-        // Neither zeros, which some drives store as nothing, nor anything that passes for content of ours.
-        pool.iter_mut().for_each(|lease| content::fill(lease, 256, 0));
-    }
-    // Before the clock: the first touch of the pool and the file by either way of loading them.
-    let warm = Feed::of(order, rig.slots() as u64);
-    arm::engine(rig, plan, plan.max_depth(), pool, &warm, "warming up")?;
-
-    let mut pool = rig.leases(rig.slots())?;
-    let serial = arm::serial(plain, plan, &mut pool, &Feed::new(order, plan.limit))?;
-    drop(pool);
-    let slow = serial.spent.gbps(serial.bytes);
-    report.add(Row { arm: "serial", iodepth: 1, outcome: serial, times_serial: 1.0, verified: None });
-    for &depth in &plan.depths {
-        let feed = Feed::new(order, plan.limit);
-        let phase = format!("engine, {} in flight", depth * plan.jobs);
-        let outcome = arm::engine(rig, plan, depth, rig.leases(rig.slots())?, &feed, &phase)?;
-        let times_serial = outcome.spent.gbps(outcome.bytes) / slow;
-        report.add(Row { arm: "engine", iodepth: depth, outcome, times_serial, verified: None });
+    let has_serial = has_serial(plan, place)?;
+    warm_up(rig, plan, order)?;
+    for round in 0..plan.repeat {
+        let mut slow = None;
+        if has_serial {
+            let mut pool = rig.items(rig.pool.slots())?;
+            let load =
+                |slot: usize, offset| serial::object(plain, plan, (&rig.parts, &mut pool[slot]), offset);
+            let outcome = serial::run(plan, rig.pool.slots(), &Feed::new(order, plan.limit), load)?;
+            slow = Some(outcome.spent.gbps(outcome.bytes));
+            let times_serial = Some(1.0);
+            report.add(Row { arm: "serial", iodepth: 1, outcome, times_serial, round, ..Row::default() });
+        }
+        for &depth in &plan.depths {
+            let phase = format!("engine, {} in flight", depth * plan.jobs);
+            let outcome = match &plan.requests {
+                Some(requests) => {
+                    let feed = requests::feed(plan, requests, order);
+                    requests::run(rig, plan, requests, depth, &feed, &phase)?
+                }
+                None => {
+                    let feed = Feed::new(order, plan.limit);
+                    arm::engine(rig, plan, depth, rig.items(rig.pool.slots())?, &feed, &phase)?
+                }
+            };
+            let times_serial = slow.map(|slow| outcome.spent.gbps(outcome.bytes) / slow);
+            report.add(Row { arm: "engine", iodepth: depth, outcome, times_serial, round, ..Row::default() });
+        }
     }
     Ok(())
 }
 
-/// The pass of its own that decides whether the numbers above mean anything.
+/// Before the clock: the first touch of the pool and the file by either way of loading them; of a mapping, by all of
+/// it, since each page costs a fault.
+fn warm_up(rig: &Rig, plan: &Plan, order: Order) -> Result<(), Failure> {
+    let mut pool = rig.items(rig.pool.slots())?;
+    if plan.rw.writes() {
+        // Neither zeros, which some drives store as nothing, nor anything that passes for content of ours.
+        let mut by = PageBuf::new(plan.bs as usize);
+        for mem in pool.iter_mut().flatten() {
+            put(mem, &mut by, |bytes| content::fill(bytes, 256, 0))?;
+        }
+    }
+    let objects = plan.objects_an_item();
+    let least = if plan.memory.on_gpu() { 1 } else { pool.len() as u64 };
+    let all = if rig.target.is_mapped() { order.count().div_ceil(objects) } else { 0 };
+    let limit = Limit { time_based: false, runtime: None };
+    let feed = Feed::requests(order, objects, limit, least.max(all));
+    arm::engine(rig, plan, plan.max_depth(), pool, &feed, "warming up").map(drop)
+}
+
+/// The pass of its own that decides whether the numbers above mean anything: of each arm once, however often it ran.
 fn check(rig: &Rig, plan: &Plan, place: &Place, report: &mut Report<'_>) -> Result<(), Failure> {
     let mut wrong = 0;
-    for index in 0..report.rows.len() {
+    let arms = report.rows.len() / plan.repeat.max(1);
+    for index in 0..arms {
+        // What was written last is there to stay, so that later runs know the file by its content.
+        let stays = plan.rw.writes() && plan.limit.runtime.is_none() && index == arms - 1;
+        let cover = if stays { u64::MAX } else { verify::COVER };
         let depth = report.rows[index].iodepth * plan.jobs;
         let (name, found) = match report.rows[index].arm {
-            "serial" => ("serial".to_owned(), verify::serial(rig, plan, place)?),
-            name => (format!("{name} {depth}"), verify::engine(rig, plan, place, depth, index)?),
+            "serial" => ("serial".to_owned(), verify::serial(rig, plan, place, cover)?),
+            name => (format!("{name} {depth}"), verify::engine(rig, plan, place, depth, (index, cover))?),
         };
         wrong += found.mismatches;
         report.say(&[format!("  {}", found.line(&name))]);
-        report.rows[index].verified = Some(found);
+        for round in 0..plan.repeat {
+            report.rows[round * arms + index].verified = Some(found.clone());
+        }
     }
     if wrong > 0 {
         return Err(Failure::Data(format!(

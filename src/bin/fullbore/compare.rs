@@ -6,12 +6,13 @@ use serde_json::{Value, json};
 
 use crate::args::Plan;
 use crate::arm;
-use crate::direct::PageBuf;
+use crate::direct::{Op, PageBuf};
 use crate::failure::Failure;
 use crate::fio::{Fio, FioEngine, FioJob, Run};
 use crate::place::Place;
 use crate::progress::Progress;
 use crate::rig::Rig;
+use crate::serial as plain_loop;
 use crate::units::{count, human, short};
 use crate::work::{Feed, Order};
 
@@ -117,14 +118,14 @@ pub fn run(fio: &Fio, rig: &Rig, plan: &Plan, place: &Place) -> Result<Compared,
     let order = Order::new(place.size, plan.bs, false);
     let iodepth = if plan.depths.contains(&DEPTH) { DEPTH } else { plan.max_depth() };
     let slots = iodepth * plan.jobs;
-    let footprint = rig.footprint(slots);
+    let footprint = rig.pool.footprint(slots);
     let jobs = jobs(plan, place, &order, rig, footprint)?;
     let first = jobs[0].clone();
     let mut rivals: Vec<_> = jobs.into_iter().map(|job| Rival { job, pairs: Pairs::default() }).collect();
     for _ in 0..PAIRS {
         let feed = Feed::of(order, order.objects_an_arm());
         // No spare places here: fio lands in what is in flight, and so must we.
-        let ours = arm::engine(rig, plan, iodepth, rig.leases(slots)?, &feed, "engine beside fio")?;
+        let ours = arm::engine(rig, plan, iodepth, rig.items(slots)?, &feed, "engine beside fio")?;
         let ours = run_of(&ours);
         for rival in &mut rivals {
             rival.pairs.0.push((ours, watched(fio, &rival.job, "fio beside engine")?));
@@ -138,7 +139,7 @@ pub fn run(fio: &Fio, rig: &Rig, plan: &Plan, place: &Place) -> Result<Compared,
             Some((hot.depth, watched(fio, &hot, "fio, small hot buffers")?.gbps))
         }
     };
-    let serial = serial(fio, plan, place, &order, &first)?;
+    let serial = serial(fio, rig, plan, place, &order, &first)?;
     Ok(Compared { version: fio.version.clone(), iodepth, footprint, rivals, hot, serial })
 }
 
@@ -149,17 +150,26 @@ fn run_of(outcome: &arm::Outcome) -> Run {
 
 /// The serial arm beside fio with one command in flight, both into one hot buffer: whether our serial
 /// loop is as good as a serial loop can be.
-fn serial(fio: &Fio, plan: &Plan, place: &Place, order: &Order, job: &FioJob) -> Result<Pairs, Failure> {
+fn serial(
+    fio: &Fio,
+    rig: &Rig,
+    plan: &Plan,
+    place: &Place,
+    order: &Order,
+    job: &FioJob,
+) -> Result<Pairs, Failure> {
     let objects = SERIAL_OBJECTS.min(order.objects_an_arm());
     let (file, engine) = (place.members[0].plain.clone(), FioEngine::Psync);
     let job = FioJob { file, engine, depth: 1, jobs: 1, total: objects * plan.bs, ..job.clone() };
-    let plain = place.plain(false)?;
+    let plain = place.plain(plan, &rig.engine, false)?;
     let hot = Plan { bs: job.bs, ..plan.clone() };
     let order = Order::new(job.region, job.bs, false);
     let mut pairs = Pairs::default();
     for _ in 0..PAIRS {
         let feed = Feed::of(order, job.total / job.bs);
-        let ours = arm::serial(&plain, &hot, &mut [PageBuf::new(job.bs as usize)], &feed)?;
+        let (mut buf, len) = (PageBuf::new(job.bs as usize), job.bs as usize);
+        let load = |_, offset| plain_loop::piece(&plain, Op::Read, &hot, &mut buf, offset, len);
+        let ours = plain_loop::run(&hot, 1, &feed, load)?;
         pairs.0.push((run_of(&ours), watched(fio, &job, "fio, serial")?));
     }
     Ok(pairs)

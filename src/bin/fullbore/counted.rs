@@ -42,10 +42,20 @@ fn bytes_of(lane: &LaneStats, wanted: Path) -> u64 {
     lane.paths.iter().find(|(path, _)| *path == wanted).map_or(0, |(_, bytes)| *bytes)
 }
 
-/// The lanes that serve what is measured: of drives, if there are such, or of files.
-pub fn of_target(lanes: Vec<LaneStats>) -> Vec<LaneStats> {
+/// The lanes that serve what is measured: of drives and mappings, if there are such, or of files.
+pub fn of_target(mut lanes: Vec<LaneStats>) -> Vec<LaneStats> {
+    lanes.retain(|lane| !is_of_gpu(lane));
     let drives = lanes.iter().any(|lane| lane.drive.is_some());
     lanes.into_iter().filter(|lane| lane.drive.is_some() == drives).collect()
+}
+
+/// The lanes that serve GPUs.
+pub fn of_gpus(lanes: Vec<LaneStats>) -> Vec<LaneStats> {
+    lanes.into_iter().filter(is_of_gpu).collect()
+}
+
+fn is_of_gpu(lane: &LaneStats) -> bool {
+    lane.drive.as_ref().is_some_and(|name| name.starts_with("gpu "))
 }
 
 /// Where lanes are, a line for people: by drive, the hardware queues and how deep each goes.
@@ -102,6 +112,8 @@ mod tests {
     #[test]
     fn lanes_of_drives_are_those_that_are_used() {
         let on = |drive: &str, queue| LaneStats { drive: Some(drive.into()), queue, ..lane(&[], &[]) };
+        let gpus = || vec![lane(&[], &[]), on("gpu 1", None)];
+        assert_eq!((of_target(gpus())[0].drive.clone(), of_gpus(gpus()).len()), (None, 1));
         let all = vec![lane(&[], &[]), on("nvme0", Some(0)), on("nvme0", Some(1)), on("nvme1", None)];
         let files = of_target(vec![lane(&[], &[])]);
         assert_eq!(describe(&files), "1 lane of depth 32");

@@ -6,6 +6,7 @@ use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use fullbore::{Client, Engine, Region, Target, Transfer};
 use nix::fcntl::OFlag;
 
 use crate::args::ALIGN;
@@ -39,35 +40,100 @@ impl DerefMut for PageBuf {
     }
 }
 
-/// What the engine's target holds, without the engine: one file, or several with a chunk of each in turn.
-pub struct Plain {
-    files: Vec<File>,
-    /// Bytes of a chunk; of one file all.
-    chunk: u64,
+/// What the engine's target holds, without the engine: one file, or several with a chunk of each in turn. A DAX
+/// device can only be mapped, and so the engine itself has to do: to host memory, one command after another.
+pub enum Plain {
+    Files {
+        files: Vec<File>,
+        /// Bytes of a chunk; of one file all.
+        chunk: u64,
+    },
+    Mapped(Box<Mapped>),
+}
+
+/// A mapped target, by way of the engine.
+pub struct Mapped {
+    target: Target,
+    client: Client,
+    region: Region,
+}
+
+/// Bytes that go through a [`Mapped`] at once.
+const AT_ONCE: usize = 4 << 20;
+
+impl Mapped {
+    pub fn new(engine: &Engine, target: Target) -> Result<Self, fullbore::Error> {
+        Ok(Self { target, client: engine.client()?, region: engine.alloc_host(AT_ONCE)? })
+    }
+
+    fn read_or_write(&self, op: Op, piece: &mut [u8], offset: u64) -> Result<usize, fullbore::Error> {
+        let len =
+            piece.len().min(AT_ONCE).min(usize::try_from(self.target.size() - offset).unwrap_or(AT_ONCE));
+        let mut lease = self.region.lease(0..len)?;
+        let transfer = match op {
+            Op::Read => Transfer::read(&self.target),
+            Op::Write => {
+                lease.copy_from_slice(&piece[..len]);
+                Transfer::write(&self.target)
+            }
+        };
+        let transfer = transfer.extent(offset, lease);
+        let done = self.client.submit(transfer).map_err(|rejected| rejected.error)?.wait()?;
+        let leases = done.into_leases()?;
+        if let (Op::Read, Some(lease)) = (op, leases.first()) {
+            piece[..len].copy_from_slice(lease);
+        }
+        Ok(len)
+    }
 }
 
 impl Plain {
-    /// Opens existing files past the page cache. An error comes with the name of its file.
-    pub fn open(paths: &[&Path], stripe: Option<u64>, write: bool) -> Result<Self, (PathBuf, io::Error)> {
-        let open_one = |path: &&Path| open(path, write).map_err(|error| (path.to_path_buf(), error));
+    /// Opens existing files past the page cache, or through it: mapped files live there. An error comes with the name
+    /// of its file.
+    pub fn open(
+        paths: &[&Path],
+        stripe: Option<u64>,
+        write: bool,
+        cached: bool,
+    ) -> Result<Self, (PathBuf, io::Error)> {
+        let open_one = |path: &&Path| {
+            let file = if cached {
+                OpenOptions::new().read(true).write(write).open(path)
+            } else {
+                open(path, write)
+            };
+            file.map_err(|error| (path.to_path_buf(), error))
+        };
         let files = paths.iter().map(open_one).collect::<Result<_, _>>()?;
-        Ok(Self { files, chunk: stripe.unwrap_or(u64::MAX) })
+        Ok(Self::Files { files, chunk: stripe.unwrap_or(u64::MAX) })
     }
 
     /// Bytes: of a stripe whole chunks, as many of each member as the smallest has.
     pub fn size(&self) -> io::Result<u64> {
-        let ends = self.files.iter().map(|mut file| file.seek(SeekFrom::End(0)));
+        let (files, chunk) = match self {
+            Self::Files { files, chunk } => (files, *chunk),
+            Self::Mapped(mapped) => return Ok(mapped.target.size()),
+        };
+        let ends = files.iter().map(|mut file| file.seek(SeekFrom::End(0)));
         let least = ends.collect::<io::Result<Vec<_>>>()?.into_iter().min().unwrap_or(0);
-        let members = self.files.len() as u64;
-        Ok(if members == 1 { least } else { least / self.chunk * self.chunk * members })
+        let members = files.len() as u64;
+        Ok(if members == 1 { least } else { least / chunk * chunk * members })
     }
 
-    /// The file that has byte `offset`, where it has it, and the bytes that follow it there.
-    fn place(&self, offset: u64) -> (&File, u64, u64) {
-        let (index, members) = (offset / self.chunk, self.files.len() as u64);
-        let within = offset % self.chunk;
-        let file = &self.files[(index % members) as usize];
-        (file, index / members * self.chunk + within, self.chunk - within)
+    /// Reads or writes some of `piece` and says how many bytes.
+    fn move_some(&self, op: Op, piece: &mut [u8], offset: u64) -> io::Result<usize> {
+        let (files, chunk) = match self {
+            Self::Files { files, chunk } => (files, *chunk),
+            Self::Mapped(mapped) => return mapped.read_or_write(op, piece, offset).map_err(io::Error::other),
+        };
+        let (index, members, within) = (offset / chunk, files.len() as u64, offset % chunk);
+        let file = &files[(index % members) as usize];
+        let (place, left) = (index / members * chunk + within, chunk - within);
+        let len = piece.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        match op {
+            Op::Read => file.read_at(&mut piece[..len], place),
+            Op::Write => file.write_at(&piece[..len], place),
+        }
     }
 }
 
@@ -110,15 +176,8 @@ pub fn serial_object(
 ) -> io::Result<()> {
     let mut at = 0;
     while at < len {
-        let (file, place, left) = plain.place(offset + at as u64);
-        let want = cmd.min(len - at).min(usize::try_from(left).unwrap_or(usize::MAX));
-        let ask = want.next_multiple_of(ALIGN as usize).min(buf.len() - at);
-        let piece = &mut buf[at..at + ask];
-        let moved = match op {
-            Op::Read => file.read_at(piece, place),
-            Op::Write => file.write_at(piece, place),
-        };
-        match moved {
+        let ask = cmd.min(len - at).next_multiple_of(ALIGN as usize).min(buf.len() - at);
+        match plain.move_some(op, &mut buf[at..at + ask], offset + at as u64) {
             Ok(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the file ended early")),
             Ok(moved) => at += moved,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -147,7 +206,7 @@ mod tests {
         let guard = crate::stop::MadeFile::new(path.clone());
         let want: Vec<u8> = (0..300_001u32).map(|i| (i % 251) as u8).collect();
         File::create(&path).unwrap().write_all(&want).unwrap();
-        let file = Plain { files: vec![File::open(guard.path()).unwrap()], chunk: u64::MAX };
+        let file = Plain::Files { files: vec![File::open(guard.path()).unwrap()], chunk: u64::MAX };
         let mut buf = PageBuf::new(want.len().next_multiple_of(4096));
         serial_object(&file, Op::Read, 131_072, &mut buf, 0, want.len()).unwrap();
         assert!(buf[..want.len()] == want);
@@ -168,7 +227,7 @@ mod tests {
         // The first is longer: its odd rest is no part of the stripe.
         let first = [chunk(0), chunk(2), chunk(4), chunk(9)].concat();
         let files = vec![file("a", &first), file("b", &[chunk(1), chunk(3), chunk(5)].concat())];
-        let plain = Plain { files, chunk: 4096 };
+        let plain = Plain::Files { files, chunk: 4096 };
         assert_eq!(plain.size().unwrap(), 6 * 4096);
         let mut buf = PageBuf::new(6 * 4096);
         serial_object(&plain, Op::Read, 131_072, &mut buf, 0, 6 * 4096).unwrap();

@@ -15,13 +15,18 @@ mod counted;
 mod direct;
 mod failure;
 mod fio;
+mod json;
 mod member;
+mod options;
 mod place;
 #[cfg(test)]
 mod place_tests;
+mod pool;
 mod progress;
 mod report;
+mod requests;
 mod rig;
+mod serial;
 mod stop;
 mod units;
 mod verify;

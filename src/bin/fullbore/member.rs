@@ -1,4 +1,4 @@
-//! What a name of `--filename` is: a file, a block device or an NVMe namespace, and how it is reached with the
+//! What a name of `--filename` is: a file, a block device, an NVMe namespace or a DAX device, and how it is reached with the
 //! engine and without.
 
 use std::fs;
@@ -17,7 +17,7 @@ pub struct Member {
     pub path: PathBuf,
     /// What plain reads and writes go to: the same, or the block device of an NVMe namespace.
     pub plain: PathBuf,
-    /// Of an NVMe namespace, which has to be opened to know its block device.
+    /// Of a character device: an NVMe namespace has to be opened to know its block device.
     target: Option<Target>,
 }
 
@@ -27,6 +27,9 @@ fn options(plan: &Plan) -> OpenOptions {
     let mut options = if plan.rw.writes() { OpenOptions::write() } else { OpenOptions::read() };
     if plan.polled {
         options = options.polled();
+    }
+    if plan.mapped {
+        options = options.mapped();
     }
     if plan.force {
         options = options.force();
@@ -51,9 +54,12 @@ impl Member {
             return Ok(Self::file(path.to_owned()));
         }
         let target = engine.open(path, options(plan)).map_err(|error| refusal(&error))?;
+        if target.is_mapped() {
+            return Ok(Self { plain: path.to_owned(), path: path.to_owned(), target: Some(target) });
+        }
         let block = target.drive().and_then(|drive| drive.block_name).ok_or_else(|| {
             Failure::Setup(format!(
-                "{}: no block device shows it, which the serial arm needs: it is a DAX device, or /sys is not mounted",
+                "{}: no block device shows it, which the serial arm needs: is /sys mounted?",
                 path.display()
             ))
         })?;
@@ -66,6 +72,11 @@ impl Member {
             Some(target) => Ok(target.clone()),
             None => engine.open(&self.path, options(plan)).map_err(|error| refusal(&error)),
         }
+    }
+
+    /// Whether it is a DAX device, which plain reads cannot reach.
+    pub fn is_dax(&self) -> bool {
+        self.target.as_ref().is_some_and(Target::is_mapped)
     }
 
     /// The drive that is reached by passthrough.

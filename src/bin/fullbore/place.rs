@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use fullbore::{Drive, Engine};
+use fullbore::{Drive, Engine, Target};
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, PosixFadviseAdvice, fallocate, posix_fadvise};
 use nix::sys::{statfs, statvfs};
 
 use crate::args::{ALIGN, Plan};
 use crate::content;
-use crate::direct::{self, Op, PageBuf, Plain, serial_object};
+use crate::direct::{self, Mapped, Op, PageBuf, Plain, serial_object};
 use crate::failure::Failure;
 use crate::member::Member;
 use crate::progress::Progress;
@@ -92,9 +92,20 @@ impl Place {
         names.join(":")
     }
 
-    /// The same bytes without the engine: O_DIRECT on the files, or on the block devices of NVMe namespaces.
-    pub fn plain(&self, write: bool) -> Result<Plain, Failure> {
-        plain(&self.members, self.stripe, write)
+    /// The same bytes without the engine: O_DIRECT on the files, or on the block devices of NVMe namespaces; through
+    /// the page cache where files are mapped; of DAX devices with it.
+    pub fn plain(&self, plan: &Plan, engine: &Engine, write: bool) -> Result<Plain, Failure> {
+        plain(plan, engine, &self.members, write)
+    }
+
+    /// Whether it is of DAX devices, which plain reads cannot reach.
+    pub fn is_dax(&self) -> bool {
+        self.members.iter().any(Member::is_dax)
+    }
+
+    /// What the engine moves to and from.
+    pub fn target(&self, plan: &Plan, engine: &Engine) -> Result<Target, Failure> {
+        target(plan, engine, &self.members)
     }
 
     /// The drives that are reached by passthrough.
@@ -194,7 +205,7 @@ impl Place {
         for (path, meta) in &looks {
             members.push(Member::existing(plan, engine, path, meta)?);
         }
-        let plain = plain(&members, plan.stripe, plan.rw.writes())?;
+        let plain = plain(plan, engine, &members, plan.rw.writes())?;
         let file_bytes = plain.size().map_err(Failure::setup)?;
         let mut size = plan.size.unwrap_or(file_bytes);
         if size > file_bytes {
@@ -214,7 +225,7 @@ impl Place {
             true => Truth::Content(new_seed()),
             false => seed_of(&plain, size).map_or(Truth::Pread, Truth::Content),
         };
-        let kind = kind_of(&members[0], &looks[0].1);
+        let kind = if members[0].is_dax() { "DAX device".into() } else { kind_of(&members[0], &looks[0].1) };
         Ok(Self { members, stripe: plan.stripe, size, file_bytes, kind, truth, made: None })
     }
 }
@@ -237,9 +248,26 @@ fn look(path: &Path) -> Result<fs::Metadata, Failure> {
     Ok(meta)
 }
 
-fn plain(members: &[Member], stripe: Option<u64>, write: bool) -> Result<Plain, Failure> {
+fn target(plan: &Plan, engine: &Engine, members: &[Member]) -> Result<Target, Failure> {
+    let targets = members.iter().map(|member| member.target(plan, engine));
+    let mut targets = targets.collect::<Result<Vec<_>, _>>()?;
+    match (plan.stripe, targets.pop()) {
+        (None, Some(target)) => Ok(target),
+        (Some(chunk), Some(last)) => {
+            targets.push(last);
+            engine.stripe(&targets, chunk).map_err(Failure::setup)
+        }
+        (_, None) => Err(Failure::setup("nothing to measure")),
+    }
+}
+
+fn plain(plan: &Plan, engine: &Engine, members: &[Member], write: bool) -> Result<Plain, Failure> {
+    if members.iter().any(Member::is_dax) {
+        let mapped = Mapped::new(engine, target(plan, engine, members)?).map_err(Failure::setup)?;
+        return Ok(Plain::Mapped(Box::new(mapped)));
+    }
     let paths: Vec<&Path> = members.iter().map(|member| &*member.plain).collect();
-    Plain::open(&paths, stripe, write).map_err(|(path, error)| {
+    Plain::open(&paths, plan.stripe, write, plan.mapped).map_err(|(path, error)| {
         Failure::Setup(format!("{}: {}: name another file with --filename", path.display(), why(&error)))
     })
 }

@@ -8,6 +8,7 @@ use fullbore::{Engine, Lanes};
 use crate::args::{Limit, Plan, Rw};
 use crate::content;
 use crate::member::Member;
+use crate::options::Memory;
 use crate::place::{Place, Truth};
 
 /// An engine that opens nothing, for what needs none: files are opened later.
@@ -51,7 +52,18 @@ fn plan(filename: PathBuf, size: u64) -> Plan {
         json: false,
         output: None,
         compare: false,
+        memory: Memory::default(),
+        mapped: false,
+        requests: None,
+        serial: None,
+        repeat: 1,
     }
+}
+
+/// A plan with objects that are scattered over pieces.
+pub fn scattered(bs: u64, piece: u64) -> Plan {
+    let memory = Memory { scatter: Some(piece), ..Memory::default() };
+    Plan { bs, memory, ..plan("/nowhere".into(), bs) }
 }
 
 /// A folder of a test's own; `None`, and a line that says so, where the temp folder takes no direct I/O.

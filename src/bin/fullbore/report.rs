@@ -12,6 +12,7 @@ use crate::arm::Outcome;
 use crate::compare::Compared;
 use crate::counted;
 use crate::failure::Failure;
+use crate::json;
 use crate::place::{Place, Truth};
 use crate::units::{count, human, nanos, short};
 use crate::verify::Verified;
@@ -23,7 +24,10 @@ pub struct Row {
     /// Objects in flight of each job.
     pub iodepth: usize,
     pub outcome: Outcome,
-    pub times_serial: f64,
+    /// Unless there is no serial arm.
+    pub times_serial: Option<f64>,
+    /// Which of the rounds over the arms, from 0.
+    pub round: usize,
     pub verified: Option<Verified>,
 }
 
@@ -36,6 +40,8 @@ pub struct Facts {
     pub command: u32,
     /// The path to be expected, and why.
     pub path: String,
+    /// The target is mapped, not read.
+    pub mapped: bool,
     pub pool_objects: usize,
     pub pool_bytes: u64,
     pub note: Option<String>,
@@ -76,6 +82,7 @@ impl<'a> Report<'a> {
 
     pub fn add(&mut self, row: Row) {
         self.say(&[line(&row)]);
+        self.say(&row.outcome.looped.as_ref().map_or_else(Vec::new, json::lines));
         self.rows.push(row);
     }
 
@@ -96,6 +103,16 @@ impl<'a> Report<'a> {
     fn head(&self) -> Vec<String> {
         let (plan, place, facts) = (self.plan, self.place, &self.facts);
         let jobs = if plan.jobs > 1 { format!(", {} jobs", plan.jobs) } else { String::new() };
+        let moved = match &plan.requests {
+            Some(requests) => format!("requests of {}, each of objects", human(requests.size)),
+            None => "objects".into(),
+        };
+        let memory = match (plan.memory.on_gpu(), plan.memory.scatter) {
+            (false, None) => String::new(),
+            (_, None) => format!(" of {}", plan.memory.name()),
+            (_, Some(piece)) => format!(" of {}, scattered by {}", plan.memory.name(), short(piece)),
+        };
+        let what = if plan.requests.is_some() { "request" } else { "object" };
         let striped = place.stripe.map_or_else(String::new, |chunk| format!("stripe of {}, ", short(chunk)));
         let mut lines = vec![
             format!("fullbore {} on Linux {}", env!("CARGO_PKG_VERSION"), kernel()),
@@ -107,12 +124,12 @@ impl<'a> Report<'a> {
                 human(place.file_bytes)
             ),
             format!(
-                "{}: objects of {} in commands of {}; {}{jobs}; every arm rotates through {} objects ({})",
+                "{}: {moved} of {} in commands of {}; {}{jobs}; every arm rotates through {} ({}){memory}",
                 plan.rw.name(),
                 human(plan.bs),
                 human(facts.command.into()),
                 counted::describe(&facts.lanes),
-                facts.pool_objects,
+                count(facts.pool_objects as u64, what),
                 human(facts.pool_bytes)
             ),
         ];
@@ -121,11 +138,14 @@ impl<'a> Report<'a> {
             lines.push(format!("drive: {}, serial {}{node}", drive.model, drive.serial));
         }
         lines.push(format!("path: {}", facts.path));
+        if plan.memory.on_gpu() || place.is_dax() {
+            lines.push("note: no serial arm: a plain loop reads files to host memory".into());
+        }
         if place.name() != place.plain_name() {
             let plain = place.plain_name();
             lines.push(format!("note: the serial arm goes through the block layer, {plain} with O_DIRECT"));
         }
-        if place.kind == "tmpfs" {
+        if place.kind == "tmpfs" && !facts.mapped {
             lines
                 .push("note: tmpfs is memory: this measures copies, and kernel workers, not a device".into());
         }
@@ -167,21 +187,20 @@ impl<'a> Report<'a> {
             "numjobs": plan.jobs,
             "pool_objects": facts.pool_objects,
             "pool_bytes": facts.pool_bytes,
+            "mem": plan.memory.name(),
+            "gpus": plan.memory.gpus,
+            "scatter": plan.memory.scatter,
+            "mapped": facts.mapped,
             "path": facts.path,
             "note": facts.note,
             "verify": plan.verify,
             "error": failure.map(Failure::to_string),
-            "arms": self.rows.iter().map(|row| self.arm(row)).collect::<Vec<_>>(),
+            "arms": self.rows.iter().map(|row| json::arm(plan, facts, row)).collect::<Vec<_>>(),
         });
         if let Some(compared) = &self.compared {
             all["compare"] = compared.json();
         }
         json!({ "fullbore": all })
-    }
-
-    /// How deep lanes go: less than was asked for where a drive's queues have fewer tags.
-    fn lane_depth(&self) -> u32 {
-        self.facts.lanes.iter().map(|lane| lane.depth).max().unwrap_or(self.plan.lane_depth)
     }
 
     /// Says if kernel workers did some of the work.
@@ -196,35 +215,6 @@ impl<'a> Report<'a> {
             count(most as u64, "kernel worker")
         )]);
     }
-
-    fn arm(&self, row: &Row) -> Value {
-        let outcome = &row.outcome;
-        let serial = row.arm == "serial";
-        json!({
-            "arm": row.arm,
-            "iodepth": row.iodepth,
-            "bs": self.plan.bs,
-            "cmd_size": if serial { self.plan.cmd_size } else { self.facts.command },
-            "lanes": if serial { 0 } else { self.facts.lanes.len() },
-            "lane_depth": if serial { 1 } else { self.lane_depth() },
-            "bytes": outcome.bytes,
-            "started_unix": outcome.spent.started_unix(),
-            "seconds": outcome.spent.wall.as_secs_f64(),
-            "gbps": outcome.spent.gbps(outcome.bytes),
-            "times_serial": row.times_serial,
-            "max_commands_in_flight": outcome.max_commands,
-            "mean_commands_in_flight": outcome.mean_commands,
-            "max_objects_in_flight": outcome.max_objects,
-            "cpu_s_per_gib": outcome.spent.cpu_s_per_gib(outcome.bytes),
-            "lat_ns": {"p50": outcome.latency.p50, "p99": outcome.latency.p99, "max": outcome.latency.max},
-            "path": outcome.path,
-            "paths": outcome.paths,
-            "kernel_workers": outcome.workers,
-            "verified_bytes": row.verified.as_ref().map_or(0, |found| found.bytes),
-            "first_mismatch": row.verified.as_ref().and_then(|found| found.first.as_deref()),
-            "mismatches": row.verified.as_ref().map_or(0, |found| found.mismatches),
-        })
-    }
 }
 
 fn title() -> String {
@@ -237,12 +227,13 @@ fn title() -> String {
 fn line(row: &Row) -> String {
     let outcome = &row.outcome;
     format!(
-        "{:<7} {:>8} {:>7.2} {:>8.2} {:>9} {:>8} {:>9.3} {:>9} {:>9}  {}",
+        "{:<7} {:>8} {:>7.2} {:>8} {:>9} {:>8} {:>9.3} {:>9} {:>9}  {}",
         row.arm,
         row.iodepth,
         outcome.spent.gbps(outcome.bytes),
-        row.times_serial,
-        outcome.max_commands,
+        row.times_serial.map_or_else(|| "-".into(), |times| format!("{times:.2}")),
+        // Where no command is needed, what GPUs' lanes work on.
+        if outcome.max_commands > 0 { outcome.max_commands } else { outcome.max_units },
         outcome.max_objects,
         outcome.spent.cpu_s_per_gib(outcome.bytes),
         nanos(outcome.latency.p50),
@@ -293,9 +284,10 @@ mod tests {
             path,
             paths: [("uring fixed", 5 << 30)].into(),
             workers: 2,
+            ..Outcome::default()
         };
         let verified = Some(Verified { bytes: 1 << 30, mismatches: 3, first: Some("x".into()) });
-        Row { arm: "engine", iodepth: 8, outcome, times_serial: 4.5, verified }
+        Row { arm: "engine", iodepth: 8, outcome, times_serial: Some(4.5), verified, ..Row::default() }
     }
 
     #[test]

@@ -4,21 +4,25 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use fullbore::{Client, Completion, HostLease, Mem};
+use fullbore::{Client, Completion, Mem, Priority};
 
 use crate::args::{ALIGN, Plan};
 use crate::arm::transfer;
 use crate::content::{self, Wrong};
 use crate::direct::{Op, PageBuf, Plain, serial_object};
 use crate::failure::Failure;
+use crate::options::Requests;
 use crate::place::{Place, Truth};
+use crate::pool::{Part, put, see};
 use crate::progress::Progress;
-use crate::rig::Rig;
+use crate::rig::{Rig, URGENT};
+use crate::serial;
 use crate::stop;
 use crate::units::human;
+use crate::work::Order;
 
 /// Bytes of a file that the pass covers for each arm; from a larger file objects are taken evenly.
-const COVER: u64 = 1 << 30;
+pub const COVER: u64 = 1 << 30;
 
 /// What a pass found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -30,9 +34,9 @@ pub struct Verified {
 }
 
 /// The pieces that are checked: offsets and lengths.
-fn pieces(size: u64, bs: u64) -> Vec<(u64, usize)> {
+fn pieces(size: u64, bs: u64, cover: u64) -> Vec<(u64, usize)> {
     let count = size / bs;
-    let taken = count.min((COVER / bs).max(2));
+    let taken = count.min((cover / bs).max(2));
     let object = |n: u64| n * (count - 1) / (taken - 1).max(1);
     let mut pieces: Vec<_> = (0..taken).map(|n| (object(n) * bs, bs as usize)).collect();
     if !size.is_multiple_of(bs) {
@@ -53,10 +57,10 @@ struct Checker {
 
 impl Checker {
     /// `pass` varies the poison: a file that happens to hold one pattern is caught by the next.
-    fn new(plan: &Plan, place: &Place, pass: usize) -> Result<Self, Failure> {
-        let plain = place.plain(false)?;
+    fn new(rig: &Rig, plan: &Plan, place: &Place, pass: usize) -> Result<Self, Failure> {
+        let plain = place.plain(plan, &rig.engine, false)?;
         let poison = 0xa5u8.rotate_left(pass as u32 % 8) ^ (pass as u8 / 8);
-        let other = if place.truth == Truth::Pread { plan.bs.next_multiple_of(ALIGN) } else { 0 };
+        let other = if place.truth == Truth::Pread { plan.bs.max(URGENT).next_multiple_of(ALIGN) } else { 0 };
         Ok(Self {
             truth: place.truth,
             poison,
@@ -108,20 +112,19 @@ impl Checker {
 }
 
 /// The pass with the serial loop.
-pub fn serial(rig: &Rig, plan: &Plan, place: &Place) -> Result<Verified, Failure> {
-    let mut checker = Checker::new(plan, place, 0)?;
-    let plain = place.plain(plan.rw.writes())?;
-    let mut pool = rig.leases(rig.slots())?;
-    let pieces = pieces(place.size, plan.bs);
-    let progress = Progress::new("checking serial", Some(total(&pieces) * rounds(plan).len() as u64));
-    for &op in rounds(plan) {
-        for (index, &(offset, len)) in pieces.iter().enumerate() {
+pub fn serial(rig: &Rig, plan: &Plan, place: &Place, cover: u64) -> Result<Verified, Failure> {
+    let mut checker = Checker::new(rig, plan, place, 0)?;
+    let plain = place.plain(plan, &rig.engine, plan.rw.writes())?;
+    // In one piece: plain reads know of no others, and the odd end needs room for whole pages.
+    let mut buf = PageBuf::new(plan.bs.next_multiple_of(ALIGN) as usize);
+    let rounds = rounds(plan, place, cover);
+    let total: u64 = rounds.iter().map(|(_, pieces)| total(pieces)).sum();
+    let progress = Progress::new("checking serial", Some(total));
+    for (op, pieces) in rounds {
+        for (offset, len) in pieces {
             stop::check()?;
-            let slots = pool.len();
-            let buf = &mut pool[index % slots];
             checker.prepare(op, &mut buf[..len], offset);
-            serial_object(&plain, op, plan.cmd_size as usize, buf, offset, len)
-                .map_err(|error| Failure::Data(format!("serial, {len} bytes at offset {offset}: {error}")))?;
+            serial::piece(&plain, op, plan, &mut buf, offset, len)?;
             if op == Op::Read {
                 checker.finish(&buf[..len], offset)?;
             }
@@ -131,54 +134,136 @@ pub fn serial(rig: &Rig, plan: &Plan, place: &Place) -> Result<Verified, Failure
     Ok(checker.found)
 }
 
-/// The pass with the engine and `depth` objects in flight. `pass` counts from 1.
-pub fn engine(rig: &Rig, plan: &Plan, place: &Place, depth: usize, pass: usize) -> Result<Verified, Failure> {
-    let pieces = pieces(place.size, plan.bs);
-    let phase = format!("checking {depth} in flight");
+/// The pass with the engine and `depth` objects or requests in flight. `pass` counts from 1.
+pub fn engine(
+    rig: &Rig,
+    plan: &Plan,
+    place: &Place,
+    depth: usize,
+    (pass, cover): (usize, u64),
+) -> Result<Verified, Failure> {
+    let rounds: Vec<_> = match &plan.requests {
+        None => rounds(plan, place, cover)
+            .into_iter()
+            .map(|(op, pieces)| {
+                (op, pieces.into_iter().map(|piece| Load::object(rig, plan, piece)).collect())
+            })
+            .collect(),
+        Some(requests) => ops(plan)
+            .iter()
+            .map(|&op| {
+                (op, Load::requests(rig, plan, place, requests, if op == Op::Write { cover } else { COVER }))
+            })
+            .collect(),
+    };
+    let total: u64 =
+        rounds.iter().map(|(_, loads): &(Op, Vec<Load>)| loads.iter().map(Load::bytes).sum::<u64>()).sum();
     let mut pass = Pass {
-        checker: Checker::new(plan, place, pass)?,
+        checker: Checker::new(rig, plan, place, pass)?,
         client: rig.engine.client().map_err(Failure::setup)?,
         rig,
-        idle: rig.leases(rig.slots())?.into(),
+        plan,
+        idle: rig.items(rig.pool.slots())?.into(),
         guard: None,
-        progress: Progress::new(&phase, Some(total(&pieces) * rounds(plan).len() as u64)),
-        bs: plan.bs as usize,
+        by: PageBuf::new(plan.bs.max(URGENT) as usize),
+        progress: Progress::new(&format!("checking {depth} in flight"), Some(total)),
     };
-    for &op in rounds(plan) {
-        pass.round(op, &pieces, depth)?;
+    for (op, loads) in &rounds {
+        pass.round(*op, loads, depth)?;
     }
     Ok(pass.checker.found)
 }
 
 /// A write is checked by reading back.
-fn rounds(plan: &Plan) -> &'static [Op] {
+fn ops(plan: &Plan) -> &'static [Op] {
     if plan.rw.writes() { &[Op::Write, Op::Read] } else { &[Op::Read] }
+}
+
+/// What is moved and, after writes, read back: as much as `cover` says is written, and no more than the pass covers
+/// is read.
+fn rounds(plan: &Plan, place: &Place, cover: u64) -> Vec<(Op, Vec<(u64, usize)>)> {
+    // A piece of a GPU's memory is copied back by itself, which takes its time.
+    let read = if plan.memory.on_gpu() && plan.memory.scatter.is_some() { COVER / 4 } else { COVER };
+    // What is read was written: all of it, or the same pieces.
+    let of = |op| pieces(place.size, plan.bs, if op == Op::Write && cover > COVER { cover } else { read });
+    ops(plan).iter().map(|&op| (op, of(op))).collect()
 }
 
 fn total(pieces: &[(u64, usize)]) -> u64 {
     pieces.iter().map(|&(_, len)| len as u64).sum()
 }
 
+/// What a transfer of the pass loads or stores.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Load {
+    kind: Kind,
+    /// Offset and length of each extent.
+    extents: Vec<(u64, usize)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// An object or a request, in a place of the pool.
+    Item,
+    /// The odd end of the file.
+    Odd,
+    Urgent,
+}
+
+impl Load {
+    fn object(rig: &Rig, plan: &Plan, (offset, len): (u64, usize)) -> Self {
+        if len as u64 != plan.bs {
+            return Self { kind: Kind::Odd, extents: vec![(offset, len)] };
+        }
+        let extents = rig.parts.iter().map(|part| (offset + part.within, part.len)).collect();
+        Self { kind: Kind::Item, extents }
+    }
+
+    /// Two requests at least, and an urgent load behind them if there are such.
+    fn requests(rig: &Rig, plan: &Plan, place: &Place, requests: &Requests, cover: u64) -> Vec<Self> {
+        let order = Order::new(place.size, plan.bs, false);
+        let objects = plan.objects_an_item();
+        let count = (cover.min(place.size) / requests.size).max(2).min(requests.count);
+        let extents = |item: u64| {
+            let offset = |part: &Part| order.offset(item * objects + part.object) + part.within;
+            rig.parts.iter().map(|part| (offset(part), part.len)).collect()
+        };
+        let mut loads: Vec<_> =
+            (0..count).map(|item| Self { kind: Kind::Item, extents: extents(item) }).collect();
+        if requests.probe {
+            let len = URGENT.min(place.size / ALIGN * ALIGN) as usize;
+            loads.push(Self { kind: Kind::Urgent, extents: vec![(0, len)] });
+        }
+        loads
+    }
+
+    fn bytes(&self) -> u64 {
+        total(&self.extents)
+    }
+}
+
 struct Pass<'a> {
     checker: Checker,
     client: Client,
     rig: &'a Rig,
-    idle: VecDeque<HostLease>,
-    guard: Option<HostLease>,
+    plan: &'a Plan,
+    idle: VecDeque<Vec<Mem>>,
+    guard: Option<Mem>,
+    /// What bytes of a GPU's memory go by.
+    by: PageBuf,
     progress: Progress,
-    bs: usize,
 }
 
 impl Pass<'_> {
-    /// Moves every piece once, and checks what was read.
-    fn round(&mut self, op: Op, pieces: &[(u64, usize)], depth: usize) -> Result<(), Failure> {
+    /// Moves every load once, and checks what was read.
+    fn round(&mut self, op: Op, loads: &[Load], depth: usize) -> Result<(), Failure> {
         let mut done: Vec<Completion> = Vec::with_capacity(depth);
-        let mut waiting = pieces.iter();
+        let mut waiting = loads.iter().enumerate();
         let mut flying = 0;
         loop {
             while flying < depth && !stop::requested() {
-                let Some(&(offset, len)) = waiting.next() else { break };
-                self.submit(op, offset, len)?;
+                let Some((index, load)) = waiting.next() else { break };
+                self.submit(op, index, load)?;
                 flying += 1;
             }
             if flying == 0 {
@@ -187,42 +272,65 @@ impl Pass<'_> {
             self.client.wait(1, &mut done, Some(Duration::from_millis(100))).map_err(Failure::data)?;
             for completion in done.drain(..) {
                 flying -= 1;
-                self.absorb(op, completion)?;
+                self.absorb(op, loads, completion)?;
             }
         }
     }
 
-    fn submit(&mut self, op: Op, offset: u64, len: usize) -> Result<(), Failure> {
-        let mut lease = if len == self.bs {
-            self.idle.pop_front().ok_or_else(|| Failure::data("a lease did not come back"))?
-        } else {
-            let (lease, guard) = self.rig.odd_end(len)?;
-            self.guard = guard;
-            lease
-        };
-        self.checker.prepare(op, &mut lease, offset);
-        if let Some(guard) = &mut self.guard {
-            guard.fill(self.checker.poison);
+    fn memory(&mut self, load: &Load) -> Result<Vec<Mem>, Failure> {
+        let lost = || Failure::data("a lease did not come back");
+        match load.kind {
+            Kind::Item => self.idle.pop_front().ok_or_else(lost),
+            Kind::Odd => {
+                let (mem, guard) = self.rig.pool.odd_end(load.extents[0].1, self.plan.bs)?;
+                self.guard = guard;
+                Ok(vec![mem])
+            }
+            Kind::Urgent => Ok(vec![self.rig.urgent()?.ok_or_else(lost)?]),
         }
-        let transfer = transfer(op, &self.rig.target).extent(offset, lease);
-        self.client.submit_tagged(transfer, offset).map_err(|rejected| Failure::data(rejected.error))?;
+    }
+
+    fn submit(&mut self, op: Op, index: usize, load: &Load) -> Result<(), Failure> {
+        let mems = self.memory(load)?;
+        let (checker, by) = (&self.checker, &mut self.by);
+        let op = if load.kind == Kind::Urgent { Op::Read } else { op };
+        let mut transfer = transfer(op, &self.rig.target);
+        for (mut mem, &(offset, _)) in mems.into_iter().zip(&load.extents) {
+            put(&mut mem, by, |bytes| checker.prepare(op, bytes, offset))?;
+            transfer = transfer.extent(offset, mem);
+        }
+        if let Some(guard) = &mut self.guard {
+            put(guard, by, |bytes| bytes.fill(checker.poison))?;
+        }
+        if load.kind == Kind::Urgent {
+            transfer = transfer.priority(Priority::Urgent);
+        }
+        self.client
+            .submit_tagged(transfer, index as u64)
+            .map_err(|rejected| Failure::data(rejected.error))?;
         Ok(())
     }
 
-    fn absorb(&mut self, op: Op, completion: Completion) -> Result<(), Failure> {
+    fn absorb(&mut self, op: Op, loads: &[Load], completion: Completion) -> Result<(), Failure> {
         completion.result.map_err(Failure::data)?;
-        let offset = completion.tag;
-        for extent in completion.transfer.into_iter().flat_map(|transfer| transfer.into_extents()) {
-            let Mem::Host(lease) = extent.into_mem() else { continue };
-            if op == Op::Read {
-                self.checker.finish(&lease, offset)?;
+        let load = &loads[completion.tag as usize];
+        let extents = completion.transfer.into_iter().flat_map(|transfer| transfer.into_extents());
+        let mems: Vec<Mem> = extents.map(|extent| extent.into_mem()).collect();
+        // What was urgent among writes may have come before them or after.
+        if op == Op::Read {
+            for (mem, &(offset, _)) in mems.iter().zip(&load.extents) {
+                see(mem, &mut self.by, |bytes| self.checker.finish(bytes, offset))??;
             }
-            self.progress.add(lease.len() as u64);
-            if lease.len() == self.bs {
-                self.idle.push_back(lease);
-            } else if let Some(guard) = self.guard.take() {
-                self.checker.finish_guard(&guard);
+        }
+        self.progress.add(load.bytes());
+        match load.kind {
+            Kind::Item => self.idle.push_back(mems),
+            Kind::Odd => {
+                if let Some(guard) = self.guard.take() {
+                    see(&guard, &mut self.by, |bytes| self.checker.finish_guard(bytes))?;
+                }
             }
+            Kind::Urgent => {}
         }
         Ok(())
     }
@@ -246,22 +354,22 @@ mod tests {
 
     #[test]
     fn all_of_a_small_file_and_its_odd_end_is_checked() {
-        let all = pieces(1 << 30, 20 << 20);
+        let all = pieces(1 << 30, 20 << 20, COVER);
         assert_eq!((all.len(), total(&all)), (52, 1 << 30));
         assert_eq!(all.last(), Some(&(51 * (20 << 20), 4 << 20)));
-        assert_eq!(pieces(8192, 4096), [(0, 4096), (4096, 4096)]);
-        assert_eq!(pieces(4097, 4096), [(0, 4096), (4096, 1)]);
+        assert_eq!(pieces(8192, 4096, COVER), [(0, 4096), (4096, 4096)]);
+        assert_eq!(pieces(4097, 4096, COVER), [(0, 4096), (4096, 1)]);
     }
 
     #[test]
     fn a_large_file_is_checked_from_end_to_end() {
-        let all = pieces((100 << 30) + 5, 20 << 20);
+        let all = pieces((100 << 30) + 5, 20 << 20, COVER);
         let (last, odd) = (all[all.len() - 2], all[all.len() - 1]);
         assert!(total(&all) <= COVER && total(&all) > COVER * 9 / 10);
         assert_eq!((all[0].0, last.0), (0, 5119 * (20 << 20)));
         assert_eq!(odd, (5120 * (20 << 20), 5));
         assert!(all.windows(2).all(|pair| pair[0].0 < pair[1].0));
-        assert_eq!(pieces(8 << 40, 1 << 40).len(), 2);
+        assert_eq!(pieces(8 << 40, 1 << 40, COVER).len(), 2);
     }
 
     #[test]

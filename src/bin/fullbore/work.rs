@@ -38,35 +38,37 @@ impl Order {
     /// File offset of the `index`-th object. Each round over the file takes every object once.
     pub fn offset(&self, index: u64) -> u64 {
         let (round, index) = (index / self.count, index % self.count);
-        let object = if self.shuffled { self.shuffle(index, round) } else { index };
+        let object = if self.shuffled { permuted(index, self.count, round) } else { index };
         object * self.bs
     }
+}
 
-    /// A keyed permutation of 0..count: a Feistel network over the next even number of bits, walked until
-    /// it lands inside. It needs no memory, however many objects a device holds.
-    fn shuffle(&self, index: u64, round: u64) -> u64 {
-        let bits = (u64::BITS - (self.count - 1).leading_zeros()).div_ceil(2).max(1);
-        let mask = (1 << bits) - 1;
-        let mut at = index;
-        loop {
-            let (mut left, mut right) = (at >> bits, at & mask);
-            for turn in 0..4 {
-                let key = right.wrapping_add(turn << 56).wrapping_add(round << 32);
-                let hash = (key ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-                (left, right) =
-                    (right, left ^ ((hash ^ (hash >> 29)).wrapping_mul(0x94d0_49bb_1331_11eb) >> 32 & mask));
-            }
-            at = left << bits | right;
-            if at < self.count {
-                return at;
-            }
+/// A keyed permutation of 0..count: a Feistel network over the next even number of bits, walked until it lands
+/// inside. It needs no memory, however many objects a device holds.
+pub fn permuted(index: u64, count: u64, key: u64) -> u64 {
+    let bits = (u64::BITS - (count - 1).leading_zeros()).div_ceil(2).max(1);
+    let mask = (1 << bits) - 1;
+    let mut at = index;
+    loop {
+        let (mut left, mut right) = (at >> bits, at & mask);
+        for turn in 0..4 {
+            let mixed = right.wrapping_add(turn << 56).wrapping_add(key << 32);
+            let hash = (mixed ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            (left, right) =
+                (right, left ^ ((hash ^ (hash >> 29)).wrapping_mul(0x94d0_49bb_1331_11eb) >> 32 & mask));
+        }
+        at = left << bits | right;
+        if at < count {
+            return at;
         }
     }
 }
 
-/// Deals objects to the threads of an arm until the count, the time, an error or Ctrl-C ends it.
+/// Deals objects, or requests of many, to the threads of an arm until the count, the time, an error or Ctrl-C ends it.
 pub struct Feed {
     order: Order,
+    /// Objects of an item.
+    objects: u64,
     next: AtomicU64,
     total: u64,
     until: Option<Instant>,
@@ -76,20 +78,31 @@ pub struct Feed {
 impl Feed {
     /// The whole of an arm, from now on.
     pub fn new(order: Order, limit: Limit) -> Self {
-        let total = if limit.time_based { u64::MAX } else { order.objects_an_arm() };
-        Self::starting(order, total, limit.runtime.map(|time| Instant::now() + time))
+        Self::limited(order, 1, limit, order.objects_an_arm())
+    }
+
+    /// As many requests of so many objects, or those that the time is enough for.
+    pub fn requests(order: Order, objects: u64, limit: Limit, total: u64) -> Self {
+        Self::limited(order, objects, limit, total)
+    }
+
+    fn limited(order: Order, objects: u64, limit: Limit, total: u64) -> Self {
+        let total = if limit.time_based { u64::MAX } else { total };
+        let until = limit.runtime.map(|time| Instant::now() + time);
+        Self { order, objects, next: AtomicU64::new(0), total, until, halted: AtomicBool::new(false) }
     }
 
     /// A given number of objects.
     pub fn of(order: Order, total: u64) -> Self {
-        Self::starting(order, total, None)
+        Self::limited(order, 1, Limit { time_based: false, runtime: None }, total)
     }
 
-    fn starting(order: Order, total: u64, until: Option<Instant>) -> Self {
-        Self { order, next: AtomicU64::new(0), total, until, halted: AtomicBool::new(false) }
+    /// The target offset of an object of the item that `take` gave.
+    pub fn offset(&self, item: u64, object: u64) -> u64 {
+        self.order.offset(item * self.objects + object)
     }
 
-    /// The offset of the next object, or `None` when the arm is to drain.
+    /// The next item, or `None` when the arm is to drain.
     pub fn take(&self) -> Option<u64> {
         if self.halted.load(Ordering::Relaxed) || stop::requested() {
             return None;
@@ -98,7 +111,7 @@ impl Feed {
             return None;
         }
         let index = self.next.fetch_add(1, Ordering::Relaxed);
-        (index < self.total).then(|| self.order.offset(index))
+        (index < self.total).then_some(index)
     }
 
     /// Lets every thread of the arm drain: one of them failed.
@@ -106,7 +119,7 @@ impl Feed {
         self.halted.store(true, Ordering::Relaxed);
     }
 
-    /// Objects the arm will move, if a count ends it.
+    /// Items the arm will move, if a count ends it.
     pub fn total(&self) -> Option<u64> {
         (self.total != u64::MAX).then_some(self.total)
     }
@@ -223,9 +236,18 @@ mod tests {
         assert_eq!(Order::new(1 << 30, 20 << 20, false).objects_an_arm(), 256);
         assert_eq!(Order::new(1 << 30, 1 << 20, false).objects_an_arm(), 1024);
         let feed = Feed::new(Order::new(3 * 4096, 4096, false), Limit { time_based: false, runtime: None });
-        let offsets: Vec<u64> = std::iter::from_fn(|| feed.take()).collect();
+        let offsets: Vec<u64> = std::iter::from_fn(|| feed.take().map(|item| feed.offset(item, 0))).collect();
         assert_eq!(offsets.len(), 256);
         assert_eq!(offsets[..4], [0, 4096, 8192, 0]);
+    }
+
+    #[test]
+    fn requests_walk_over_the_objects_of_the_file() {
+        let order = Order::new(3 * 4096, 4096, false);
+        let feed = Feed::requests(order, 2, Limit { time_based: false, runtime: None }, 2);
+        let offsets = |item| [feed.offset(item, 0), feed.offset(item, 1)];
+        assert_eq!((feed.take().map(offsets), feed.take().map(offsets)), (Some([0, 4096]), Some([8192, 0])));
+        assert!(feed.take().is_none());
     }
 
     #[test]

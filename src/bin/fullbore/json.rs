@@ -1,0 +1,124 @@
+//! An arm as programs read it, and what else people read of a loop over requests.
+
+use serde_json::{Value, json};
+
+use crate::args::Plan;
+use crate::report::{Facts, Row};
+use crate::requests::Looped;
+use crate::units::{count, nanos};
+use crate::work::LatencySummary;
+
+/// One arm.
+pub fn arm(plan: &Plan, facts: &Facts, row: &Row) -> Value {
+    let outcome = &row.outcome;
+    let serial = row.arm == "serial";
+    let found = row.verified.as_ref();
+    // Less than was asked for where a drive's queues have fewer tags.
+    let lane_depth = facts.lanes.iter().map(|lane| lane.depth).max().unwrap_or(plan.lane_depth);
+    let mut arm = json!({
+        "arm": row.arm,
+        "round": row.round,
+        "iodepth": row.iodepth,
+        "bs": plan.bs,
+        "cmd_size": if serial { plan.cmd_size } else { facts.command },
+        "lanes": if serial { 0 } else { facts.lanes.len() },
+        "lane_depth": if serial { 1 } else { lane_depth },
+        "gpus": if serial { &[][..] } else { &plan.memory.gpus },
+        "scatter": plan.memory.scatter,
+        "bytes": outcome.bytes,
+        "started_unix": outcome.spent.started_unix(),
+        "seconds": outcome.spent.wall.as_secs_f64(),
+        "gbps": outcome.spent.gbps(outcome.bytes),
+        "times_serial": row.times_serial,
+        "max_commands_in_flight": outcome.max_commands,
+        "mean_commands_in_flight": outcome.mean_commands,
+        "max_gpu_units_in_flight": outcome.max_units,
+        "max_objects_in_flight": outcome.max_objects,
+        "cpu_s_per_gib": outcome.spent.cpu_s_per_gib(outcome.bytes),
+        "lat_ns": latency(&outcome.latency),
+        "path": outcome.path,
+        "paths": outcome.paths,
+        "storage_paths": outcome.storage_paths,
+        "kernel_workers": outcome.workers,
+        "verified": found.is_some_and(|found| found.bytes > 0 && found.mismatches == 0),
+        "verified_bytes": found.map_or(0, |found| found.bytes),
+        "first_mismatch": found.and_then(|found| found.first.as_deref()),
+        "mismatches": found.map_or(0, |found| found.mismatches),
+    });
+    if let (Some(looped), Some(requests)) = (&outcome.looped, &plan.requests) {
+        arm["request_size"] = requests.size.into();
+        arm["requests"] = looped.completed.len().into();
+        arm["completed_s"] = looped.completed.iter().map(|at| at.as_secs_f64()).collect();
+        arm["marks"] = looped.marks.iter().map(mark).collect();
+        if requests.probe {
+            arm["urgent"] = urgent(looped);
+        }
+    }
+    arm
+}
+
+fn latency(times: &LatencySummary) -> Value {
+    json!({ "p50": times.p50, "p99": times.p99, "max": times.max })
+}
+
+fn mark((objects, times): &(u64, LatencySummary)) -> Value {
+    json!({ "objects": objects, "lat_ns": latency(times) })
+}
+
+fn urgent(looped: &Looped) -> Value {
+    json!({
+        "ms": looped.urgent.iter().map(|(took, _)| took.as_secs_f64() * 1e3).collect::<Vec<_>>(),
+        "requests_in_flight": looped.urgent.iter().map(|(_, behind)| *behind).collect::<Vec<_>>(),
+        "lat_ns": latency(&looped.urgent_latency),
+    })
+}
+
+/// What people read below the row of a loop over requests.
+pub fn lines(looped: &Looped) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mark = |(objects, times): &(u64, LatencySummary)| {
+        format!("after {} p50 {} p99 {}", count(*objects, "object"), nanos(times.p50), nanos(times.p99))
+    };
+    match &looped.marks[..] {
+        [] => {}
+        [only] => lines.push(format!("  mark: {}", mark(only))),
+        [first, .., last] => lines.push(format!("  marks: {}, {}", mark(first), mark(last))),
+    }
+    if !looped.urgent.is_empty() {
+        let (loads, times) = (looped.urgent.len() as u64, &looped.urgent_latency);
+        let least = looped.urgent.iter().map(|(_, behind)| *behind).min().unwrap_or(0);
+        lines.push(format!(
+            "  {} with {} or more queued: p50 {} max {}",
+            count(loads, "urgent load"),
+            count(least, "request"),
+            nanos(times.p50),
+            nanos(times.max)
+        ));
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn people_and_programs_read_of_marks_and_urgent_loads() {
+        let times = LatencySummary { p50: 1_000_000, p99: 2_000_000, max: 3_000_000 };
+        let looped = Looped {
+            completed: vec![Duration::from_secs(1)],
+            marks: vec![(1, times), (2, times), (205, times)],
+            urgent: vec![(Duration::from_millis(2), 8), (Duration::from_millis(3), 7)],
+            urgent_latency: times,
+        };
+        let text = lines(&looped).join("\n");
+        assert!(text.contains("marks: after 1 object p50 1.00 ms p99 2.00 ms, after 205 objects"), "{text}");
+        assert!(
+            text.contains("2 urgent loads with 7 requests or more queued: p50 1.00 ms max 3.00 ms"),
+            "{text}"
+        );
+        assert_eq!(urgent(&looped)["ms"], json!([2.0, 3.0]));
+        assert_eq!(mark(&looped.marks[1])["lat_ns"]["p99"], json!(2_000_000));
+    }
+}

@@ -1,0 +1,294 @@
+//! A closed loop over requests: so many threads, each with one transfer of many objects in flight; marks on the way;
+//! and, when it is asked for, an urgent load now and then while all of them are queued.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fullbore::{Client, Completion, ErrorKind, Marks, Mem, Priority, Transfer};
+
+use crate::args::Plan;
+use crate::arm::{LOOK, Outcome, Tally, Watch, aim, at_rest, most_workers, sum};
+use crate::failure::Failure;
+use crate::options::Requests;
+use crate::pool::Part;
+use crate::progress::Progress;
+use crate::rig::Rig;
+use crate::stop;
+use crate::work::{Clocks, Feed, Latency, LatencySummary, Order};
+
+/// What is known of a loop over requests beside its rate.
+#[derive(Debug, Clone, Default)]
+pub struct Looped {
+    /// From the start of the arm to the completion of each request, in order.
+    pub completed: Vec<Duration>,
+    /// Of each mark: the objects before it, and the times from a request's submission to its landing.
+    pub marks: Vec<(u64, LatencySummary)>,
+    /// Of each urgent load its time, and how many requests were in flight when it was submitted.
+    pub urgent: Vec<(Duration, u64)>,
+    pub urgent_latency: LatencySummary,
+}
+
+/// How often an urgent load is submitted.
+const URGENT_EVERY: Duration = Duration::from_millis(50);
+
+/// The objects before each mark: every so many, and all of them.
+fn marked(every: u64, objects: u64) -> Vec<u64> {
+    (1..=objects).filter(|n| n % every == 0 || *n == objects).collect()
+}
+
+/// The last extent of each object that a mark is behind.
+fn extents(parts: &[Part], marked: &[u64]) -> Vec<u32> {
+    marked.iter().map(|&objects| parts.partition_point(|part| part.object < objects) as u32 - 1).collect()
+}
+
+/// The feed of an arm.
+pub fn feed(plan: &Plan, requests: &Requests, order: Order) -> Feed {
+    Feed::requests(order, plan.objects_an_item(), plan.limit, requests.count)
+}
+
+/// What all threads of the arm share.
+struct Shared<'a> {
+    feed: &'a Feed,
+    parts: &'a [Part],
+    requests: &'a Requests,
+    progress: Progress,
+    start: Barrier,
+    in_flight: AtomicU64,
+    most: AtomicU64,
+    /// Threads that are not at their end.
+    left: AtomicU64,
+}
+
+/// The arm: so many requests in flight.
+pub fn run(
+    rig: &Rig,
+    plan: &Plan,
+    requests: &Requests,
+    inflight: usize,
+    feed: &Feed,
+    phase: &str,
+) -> Result<Outcome, Failure> {
+    let urgent = rig.urgent()?;
+    let shared = &Shared {
+        feed,
+        parts: &rig.parts,
+        requests,
+        progress: Progress::new(phase, feed.total().map(|total| total * requests.size)),
+        start: Barrier::new(inflight + 1 + usize::from(urgent.is_some())),
+        in_flight: AtomicU64::new(0),
+        most: AtomicU64::new(0),
+        left: AtomicU64::new(inflight as u64),
+    };
+    let marked = requests.mark_every.map(|every| marked(every.into(), plan.objects_an_item()));
+    let marked = marked.unwrap_or_default();
+    let mut users = Vec::new();
+    for mems in rig.items(inflight)? {
+        users.push(User::new(rig, plan, mems, &marked)?);
+    }
+    let probe = urgent.map(|mem| Probe::new(rig, plan, mem)).transpose()?;
+    let watch = Watch::new(rig);
+    let mut workers = 0;
+    let (results, probed, spent, started) = thread::scope(|scope| {
+        let (running, ended) = mpsc::channel::<()>();
+        let spawn = |user: User| {
+            let running = running.clone();
+            scope.spawn(move || {
+                let _until_the_end = running;
+                user.run(shared)
+            })
+        };
+        let threads: Vec<_> = users.into_iter().map(spawn).collect();
+        let probe = probe.map(|probe| scope.spawn(move || probe.run(shared)));
+        drop(running);
+        shared.start.wait();
+        let (clocks, started) = (Clocks::start(), Instant::now());
+        workers = most_workers(rig, &ended);
+        let results: Vec<_> = threads.into_iter().map(join).collect();
+        let spent = clocks.and_then(|clocks| clocks.stop());
+        (results, probe.map(join), spent, started)
+    });
+    let max_objects = shared.most.load(Ordering::Relaxed);
+    let mut outcome = Outcome { spent: spent?, max_objects, workers, ..Outcome::default() };
+    watch.ends(rig, plan, &mut outcome);
+    let mut looped = Looped::default();
+    let mut landings = marked.iter().map(|_| Latency::new()).collect::<Result<Vec<_>, _>>()?;
+    let mut tallies = Vec::new();
+    for result in results {
+        let user = result?;
+        looped.completed.extend(user.completed.iter().map(|at| at.saturating_duration_since(started)));
+        for (all, of_user) in landings.iter_mut().zip(&user.landings) {
+            all.add(of_user)?;
+        }
+        tallies.push(Ok((user.tally, user.latency)));
+    }
+    sum(&mut outcome, tallies)?;
+    stop::check()?;
+    looped.completed.sort_unstable();
+    looped.marks = marked.into_iter().zip(landings.iter().map(Latency::summary)).collect();
+    if let Some(probed) = probed {
+        let (urgent, latency) = probed?;
+        (looped.urgent, looped.urgent_latency) = (urgent, latency.summary());
+    }
+    outcome.looped = Some(looped);
+    Ok(outcome)
+}
+
+fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// A thread that asks for one request after another.
+struct User {
+    client: Client,
+    transfer: Option<Transfer>,
+    marks: Option<Marks>,
+    tally: Tally,
+    latency: Latency,
+    completed: Vec<Instant>,
+    /// Of each mark.
+    landings: Vec<Latency>,
+}
+
+impl User {
+    fn new(rig: &Rig, plan: &Plan, mems: Vec<Mem>, marked: &[u64]) -> Result<Self, Failure> {
+        let marks = (!marked.is_empty()).then(|| Marks::after(extents(&rig.parts, marked)));
+        Ok(Self {
+            client: rig.engine.client().map_err(Failure::setup)?,
+            transfer: Some(at_rest(rig, plan, mems)),
+            marks: marks.transpose().map_err(Failure::setup)?,
+            tally: Tally::default(),
+            latency: Latency::new()?,
+            completed: Vec::new(),
+            landings: marked.iter().map(|_| Latency::new()).collect::<Result<_, _>>()?,
+        })
+    }
+
+    fn run(mut self, shared: &Shared<'_>) -> Result<Self, Failure> {
+        shared.start.wait();
+        let result = self.all(shared);
+        shared.left.fetch_sub(1, Ordering::Relaxed);
+        if result.is_err() {
+            shared.feed.halt();
+        }
+        result.map(|()| self)
+    }
+
+    fn all(&mut self, shared: &Shared<'_>) -> Result<(), Failure> {
+        while let (Some(item), Some(mut transfer)) = (shared.feed.take(), self.transfer.take()) {
+            let tag = aim(&mut transfer, shared.parts, shared.feed, item);
+            if let Some(marks) = &self.marks {
+                transfer = transfer.marks(marks);
+            }
+            let begun = Instant::now();
+            let flying = shared.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
+            self.client.submit_tagged(transfer, tag).map_err(|rejected| Failure::data(rejected.error))?;
+            shared.most.fetch_max(flying, Ordering::Relaxed);
+            self.hear(begun)?;
+            let completion = one(&self.client)?;
+            self.completed.push(Instant::now());
+            shared.in_flight.fetch_sub(1, Ordering::Relaxed);
+            completion.result.map_err(Failure::data)?;
+            self.latency.record(completion.times.total);
+            self.tally.add(completion.bytes, completion.paths);
+            shared.progress.add(completion.bytes);
+            self.transfer = completion.transfer;
+            thread::sleep(shared.requests.think);
+        }
+        Ok(())
+    }
+
+    /// Waits for each mark. A transfer that ended without one says why in its completion.
+    fn hear(&mut self, begun: Instant) -> Result<(), Failure> {
+        let Some(marks) = &self.marks else { return Ok(()) };
+        for (number, landing) in self.landings.iter_mut().enumerate() {
+            loop {
+                match marks.wait(number, LOOK) {
+                    Ok(()) => break landing.record(begun.elapsed()),
+                    Err(error) if error.kind() == ErrorKind::TimedOut => {}
+                    Err(error) if error.kind() == ErrorKind::Cancelled => return Ok(()),
+                    Err(error) => return Err(Failure::data(error)),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The one completion that is to come: its deadline ends the wait.
+pub fn one(client: &Client) -> Result<Completion, Failure> {
+    let mut done = Vec::with_capacity(1);
+    while done.is_empty() {
+        client.wait(1, &mut done, Some(LOOK)).map_err(Failure::data)?;
+    }
+    done.pop().ok_or_else(|| Failure::data("no completion"))
+}
+
+/// A thread that now and then loads something urgent.
+struct Probe {
+    client: Client,
+    transfer: Transfer,
+    /// Offsets that it goes round.
+    order: Order,
+}
+
+impl Probe {
+    fn new(rig: &Rig, plan: &Plan, mem: Mem) -> Result<Self, Failure> {
+        let order = Order::new(rig.target.size().min(plan.size.unwrap_or(u64::MAX)), mem.len() as u64, true);
+        let transfer = Transfer::read(&rig.target).priority(Priority::Urgent).extent(0, mem);
+        Ok(Self { client: rig.engine.client().map_err(Failure::setup)?, transfer, order })
+    }
+
+    fn run(mut self, shared: &Shared<'_>) -> Result<(Vec<(Duration, u64)>, Latency), Failure> {
+        let (mut times, mut latency) = (Vec::new(), Latency::new()?);
+        shared.start.wait();
+        loop {
+            thread::sleep(URGENT_EVERY);
+            let behind = shared.in_flight.load(Ordering::Relaxed);
+            if shared.left.load(Ordering::Relaxed) == 0 || behind == 0 {
+                if shared.left.load(Ordering::Relaxed) > 0 {
+                    continue; // all of them think
+                }
+                return Ok((times, latency));
+            }
+            let offset = self.order.offset(times.len() as u64);
+            self.transfer.extents_mut().iter_mut().for_each(|extent| extent.set_offset(offset));
+            let begun = Instant::now();
+            self.client.submit_tagged(self.transfer, offset).map_err(|rejected| {
+                shared.feed.halt();
+                Failure::data(rejected.error)
+            })?;
+            let completion = one(&self.client)?;
+            let took = begun.elapsed();
+            completion.result.map_err(|error| {
+                shared.feed.halt();
+                Failure::data(error)
+            })?;
+            // One that ended after all others had nothing to overtake for part of its time.
+            if shared.in_flight.load(Ordering::Relaxed) > 0 {
+                latency.record(took);
+                times.push((took, behind));
+            }
+            let Some(transfer) = completion.transfer else { return Ok((times, latency)) };
+            self.transfer = transfer;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::layout;
+
+    #[test]
+    fn marks_are_behind_every_so_many_objects_and_the_last() {
+        assert_eq!(marked(2, 5), [2, 4, 5]);
+        assert_eq!(marked(5, 5), [5]);
+        assert_eq!(marked(9, 5), [5]);
+        assert_eq!(extents(&layout(50, 10, 10), &[2, 4, 5]), [1, 3, 4]);
+        assert_eq!(extents(&layout(50, 10, 5), &[2, 4, 5]), [3, 7, 9]);
+        assert_eq!(extents(&layout(45, 10, 5), &[4, 5]), [7, 8], "the last object is cut short");
+    }
+}
