@@ -74,6 +74,7 @@ pub struct Error {
     errno: Option<i32>,
     nvme: Option<u16>,
     cuda: Option<u32>,
+    cufile: Option<i32>,
 }
 
 impl Error {
@@ -89,6 +90,7 @@ impl Error {
             errno: None,
             nvme: None,
             cuda: None,
+            cufile: None,
         }
     }
 
@@ -152,6 +154,12 @@ impl Error {
         self
     }
 
+    /// Notes what cuFile answered.
+    pub(crate) fn with_cufile(mut self, code: i32) -> Error {
+        self.cufile = Some(code);
+        self
+    }
+
     /// What went wrong.
     pub fn kind(&self) -> ErrorKind {
         self.kind
@@ -192,6 +200,11 @@ impl Error {
     /// `None` beside it; the message has its name.
     pub fn nvme_status(&self) -> Option<u16> {
         self.nvme
+    }
+
+    /// What cuFile answered (a `CUfileOpError`, 5001 and up), where it failed a call; the message has its name.
+    pub fn cufile_code(&self) -> Option<i32> {
+        self.cufile
     }
 
     /// What the CUDA driver answered (a `CUresult`), where it failed a call; the message has its name.

@@ -42,7 +42,9 @@ mod queue;
 mod target;
 mod topology;
 
-pub use api::{Client, Drive, Engine, EngineBuilder, LaneStats, Rejected, Stats, Target, Ticket, TransferId};
+pub use api::{
+    Client, CuFileUse, Drive, Engine, EngineBuilder, LaneStats, Rejected, Stats, Target, Ticket, TransferId,
+};
 pub use error::{Error, ErrorKind};
 pub use lane::{
     Completion, Extent, LatencyHistogram, Marks, Path, PathReport, PathSet, Priority, Times, Transfer,

@@ -1,6 +1,7 @@
 //! The engine: building it, opening targets, making regions, shutting down.
 
 use super::Target;
+use super::cufile::CuFileUse;
 use super::file_slots::{FileSlots, Unregister};
 use super::groups::Groups;
 use super::shared::{GpuSettings, Settings, Shared, ring_refusal};
@@ -14,7 +15,7 @@ use crate::topology::{CpuSet, Lanes, Topology};
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::{Duration, Instant};
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -33,6 +34,7 @@ pub struct EngineBuilder {
     clone_buffers: bool,
     null: bool,
     gpu: GpuSettings,
+    cufile: CuFileUse,
 }
 
 impl EngineBuilder {
@@ -125,6 +127,12 @@ impl EngineBuilder {
         self
     }
 
+    /// When cuFile (GPUDirect Storage) is used (default: where it is direct).
+    pub fn cufile(mut self, cufile: CuFileUse) -> Self {
+        self.cufile = cufile;
+        self
+    }
+
     fn unit(&self) -> u64 {
         self.unit_size.unwrap_or((self.command_size as u64).max(1 << 20))
     }
@@ -195,7 +203,8 @@ impl EngineBuilder {
             allowed,
             table_ring,
             files: FileSlots::new(),
-            mapped: Mutex::default(),
+            targets: Mutex::default(),
+            cufile: OnceLock::new(),
             gpus: Mutex::default(),
             me: me.clone(),
             fork,
@@ -208,6 +217,7 @@ impl EngineBuilder {
                 lanes: self.lanes,
                 lane_depth: self.lane_depth,
                 gpu: self.gpu,
+                cufile: self.cufile,
                 processes: self.processes,
             },
         });
@@ -244,6 +254,7 @@ impl Engine {
             clone_buffers: true,
             null: false,
             gpu: GpuSettings { buffer: 8 << 20, buffers: 8, outstanding: 32 << 20, polled: false },
+            cufile: CuFileUse::default(),
         }
     }
 
@@ -309,11 +320,10 @@ impl Engine {
         let _ = target.closer.set(Box::new(Unregister(Arc::downgrade(&self.shared))));
         let target = Arc::new(target);
         // What is mapped is served by no ring.
-        if target.kind == Kind::Dax {
-            self.shared.show_to_gpus(&target);
-        } else {
+        if target.kind != Kind::Dax {
             self.shared.register_file(&target);
         }
+        self.shared.show_to_gpus(&target);
         Ok(Target { inner: target })
     }
 

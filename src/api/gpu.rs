@@ -4,17 +4,17 @@ use super::groups::Group;
 use super::shared::Shared;
 use crate::error::{Error, ErrorKind};
 use crate::lane::{
-    Admission, Feeder, GpuSpec, Handle, Job, Path, PathReport, QueueKind, SLACK, Share, Source, Stop,
+    Admission, Feeder, GpuSpec, Handle, Job, Path, QueueKind, SLACK, Share, Source, Stop, path_of_job,
     units_of,
 };
 use crate::memory::cuda::{CudaError, DeviceMemory, Gpu, Held, HostMemory, Words};
 use crate::memory::{AllocOptions, RegionInner, alloc, lock};
 use crate::plan::{PARTS, UnitCursor};
 use crate::queue::cuda::Mover;
-use crate::target::{Kind, TargetInner};
+use crate::target::TargetInner;
 use crate::topology::{Place, QueueMap};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 /// GPUs of an engine for whose lanes' transfers there are entries at any time.
 const GPUS: usize = 16;
@@ -26,26 +26,15 @@ pub fn children(buffers: usize) -> usize {
     GPUS * buffers
 }
 
-/// The path between a target and GPU memory.
-pub fn gpu_path(target: &TargetInner) -> PathReport {
-    let (path, reason) = match (target.kind, target.pinned()) {
-        (Kind::Dax, Ok(())) => (
-            Path::DaxToGpu,
-            "the mapping is registered with the driver; stores go by pinned bounce, since the GPU's writes may stay in \
-             the CPU's caches"
-                .into(),
-        ),
-        (Kind::Dax, Err(why)) => (Path::PinnedBounce, why.into()),
-        _ => (Path::PinnedBounce, "no path of this machine joins the target and GPU memory directly".into()),
-    };
-    PathReport { path, reason }
-}
-
 /// A GPU that has a lane.
 pub struct Served {
     gpu: Arc<Gpu>,
     group: usize,
     words: Arc<Words>,
+}
+
+fn held(gpu: Arc<Gpu>, group: usize, words: Arc<Words>) -> Held {
+    Held { known: Mutex::default(), gpu, memory: None, group, words }
 }
 
 /// Takes children in for a GPU's lane.
@@ -67,7 +56,7 @@ impl Shared {
     pub unsafe fn register_cuda(&self, ptr: u64, len: usize) -> Result<Arc<RegionInner>, Error> {
         let ordinal = Gpu::locate(ptr, len)?;
         let held = self.gpu(ordinal)?;
-        self.admit(|id| RegionInner::of_gpu(id, self.id, self.core.regions.raw_counts(), held, ptr, len))
+        self.admit_gpu(|id| RegionInner::of_gpu(id, self.id, self.core.regions.raw_counts(), held, ptr, len))
     }
 
     /// Makes a region over GPU memory of our own.
@@ -76,8 +65,14 @@ impl Shared {
         let memory = DeviceMemory::new(&held.gpu, bytes)
             .map_err(|e| e.error(&format!("cannot allocate {bytes} bytes on GPU {ordinal}")))?;
         let at = memory.ptr;
-        held.memory = Some(memory);
-        self.admit(|id| RegionInner::of_gpu(id, self.id, self.core.regions.raw_counts(), held, at, bytes))
+        held.memory = Some(Arc::new(memory));
+        self.admit_gpu(|id| RegionInner::of_gpu(id, self.id, self.core.regions.raw_counts(), held, at, bytes))
+    }
+
+    fn admit_gpu(&self, make: impl FnOnce(u32) -> RegionInner) -> Result<Arc<RegionInner>, Error> {
+        let region = self.admit(make)?;
+        self.tell_cufile_of(&region);
+        Ok(region)
     }
 
     /// The GPU of that ordinal and its lane's group, made if there is none.
@@ -91,10 +86,9 @@ impl Shared {
         let name = format!("gpu {ordinal}");
         let is_its =
             |group: &Group| group.drive.as_ref().is_some_and(|(drive, _)| *drive == name) && group.is_alive();
-        if let Some(known) = self.groups.iter().position(is_its) {
-            if let Some(served) = lock(&self.gpus).iter().find(|served| served.group == known) {
-                return Ok(Held { gpu, memory: None, group: known, words: served.words.clone() });
-            }
+        let known = self.groups.iter().position(is_its);
+        if let Some(served) = lock(&self.gpus).iter().find(|served| Some(served.group) == known) {
+            return Ok(held(gpu, served.group, served.words.clone()));
         }
         let failed = |e: CudaError| e.error(&format!("cannot use GPU {ordinal}"));
         // Before anything else is made: a driver that refuses leaves nothing behind.
@@ -107,6 +101,8 @@ impl Shared {
             buffer: settings.buffer as usize,
             outstanding: settings.outstanding,
             polled: settings.polled,
+            gpu: gpu.clone(),
+            cufile: self.cufile(&gpu).ok().map(|here| here.cufile.clone()),
             feeder: Arc::new(Feed(self.me.clone())),
         };
         let (node, allowed) = (gpu.node, &self.allowed);
@@ -122,11 +118,11 @@ impl Shared {
         // There is one lane, which takes it.
         let queue = || parts.take().map_or(QueueKind::Local { work: crate::queue::NOTHING }, QueueKind::Gpu);
         let group = self.grow(Some((name, map)), vec![place], queue)?;
-        for target in lock(&self.mapped).iter().filter_map(Weak::upgrade) {
-            target.pin(&gpu);
+        for target in lock(&self.targets).iter().filter_map(Weak::upgrade) {
+            self.show_to(&gpu, &target);
         }
         lock(&self.gpus).push(Served { gpu: gpu.clone(), group, words: words.clone() });
-        Ok(Held { gpu, memory: None, group, words })
+        Ok(held(gpu, group, words))
     }
 
     /// The bounce buffers of a GPU, pinned and on its node.
@@ -142,23 +138,29 @@ impl Shared {
             Ok(()) => self.admit(|number| RegionInner::owned(number, id, raw, mapping, bytes)),
             Err(why) => {
                 tracing::info!(why, "the driver allocates the bounce buffers, on whichever node it likes");
-                let memory = HostMemory::new(gpu, bytes)
+                let memory = HostMemory::of_driver(gpu, bytes)
                     .map_err(|e| e.error(&format!("no pinned memory for bounce buffers ({why})")))?;
                 self.admit(|number| RegionInner::of_driver(number, id, raw, memory))
             }
         }
     }
 
-    /// Notes a mapped target, and registers it with the driver if a GPU is there.
+    /// Notes a target, and has it reached by GPUs directly where that can be.
     pub fn show_to_gpus(&self, target: &Arc<TargetInner>) {
-        let mut mapped = lock(&self.mapped);
-        mapped.retain(|known| known.strong_count() > 0);
-        mapped.push(Arc::downgrade(target));
-        drop(mapped);
-        // One registration counts for all GPUs.
-        if let Some(served) = lock(&self.gpus).first() {
-            target.pin(&served.gpu);
+        let mut targets = lock(&self.targets);
+        targets.retain(|known| known.strong_count() > 0);
+        targets.push(Arc::downgrade(target));
+        drop(targets);
+        // What is registered for one counts for all.
+        let first = lock(&self.gpus).first().map(|served| served.gpu.clone());
+        if let Some(gpu) = first {
+            self.show_to(&gpu, target);
         }
+    }
+
+    fn show_to(&self, gpu: &Arc<Gpu>, target: &Arc<TargetInner>) {
+        target.pin(gpu);
+        self.tell_cufile(target, gpu);
     }
 
     /// The group of the lane of the GPU that a job's memory is on.
@@ -186,8 +188,10 @@ impl Shared {
         tag: u64,
     ) -> Result<Handle, Job> {
         let (block, buffer) = (job.target().geometry.block, self.settings.gpu.buffer);
+        let region = job.region_of(0, &self.core.regions);
+        let path = region.as_ref().and_then(|region| Some(path_of_job(&job, region.device()?).0));
         // Straight copies of one length: a short one at the end would leave the link idle between it and the next.
-        let unit = if job.goes_straight() {
+        let unit = if path == Some(Path::DaxToGpu) {
             let (asked, most) = (job.asked(), buffer * STRAIGHT);
             asked.div_ceil(asked.div_ceil(most)).next_multiple_of(64 << 10).min(most)
         } else {

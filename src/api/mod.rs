@@ -1,6 +1,7 @@
 //! What a user holds: engine, target, region, client, transfer, ticket, statistics.
 
 mod client;
+mod cufile;
 mod engine;
 mod file_slots;
 mod gpu;
@@ -12,6 +13,7 @@ mod target;
 mod ticket;
 
 pub use client::{Client, TransferId};
+pub use cufile::CuFileUse;
 pub use engine::{Engine, EngineBuilder};
 pub use stats::{LaneStats, Stats};
 pub use submit::Rejected;

@@ -1,16 +1,17 @@
 //! The engine's inner half, which every handle keeps alive.
 
+use super::cufile::{CuFileUse, Here};
 use super::file_slots::FileSlots;
 use super::gpu::Served;
 use super::groups::Groups;
 use crate::error::{Error, ErrorKind};
 use crate::lane::{Acks, Control, Core, Handle, Inbox, Stop, explain_ring};
-use crate::memory::{AllocOptions, ForkGuard, RegionInner, Releaser, TableRing, alloc, peer};
+use crate::memory::{AllocOptions, ForkGuard, RegionInner, Releaser, TableRing, alloc, lock, peer};
 use crate::target::TargetInner;
 use crate::topology::{CpuSet, Lanes, Topology};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, Weak};
 use std::time::Duration;
 
 /// How long a lane may take to answer a message that a caller waits for.
@@ -27,6 +28,7 @@ pub struct Settings {
     pub lanes: Lanes,
     pub lane_depth: u32,
     pub gpu: GpuSettings,
+    pub cufile: CuFileUse,
     /// How many processes share the drives' tags.
     pub processes: u32,
 }
@@ -54,8 +56,10 @@ pub struct Shared {
     pub allowed: CpuSet,
     pub table_ring: TableRing,
     pub files: FileSlots,
-    /// Mapped targets, which GPUs that come later are to reach.
-    pub mapped: Mutex<Vec<Weak<TargetInner>>>,
+    /// Targets that GPUs that come later are to reach.
+    pub targets: Mutex<Vec<Weak<TargetInner>>>,
+    /// Tried when the first GPU comes; or why it is not used.
+    pub cufile: OnceLock<Result<Here, String>>,
     /// GPUs that have a lane.
     pub gpus: Mutex<Vec<Served>>,
     /// Itself, for lanes that submit.
@@ -224,6 +228,10 @@ impl Releaser for Shared {
             // A lane that did not answer may still come to register it, and then lets go of it.
             _ => region.unanswered.get().is_none_or(|slabs| self.unpin(region, slabs, within)),
         };
+        if let Some(held) = region.device() {
+            // cuFile lets go of the memory before its owner frees it; what is in flight holds on to it.
+            drop(lock(&held.known).take());
+        }
         // A handle may be dropped under raw transfers, also under abandoned ones. They count against the region's
         // number until they end, so it goes to no other region until then: the watchdog sweeps.
         if released {

@@ -1,6 +1,5 @@
 //! Submission: everything that can be checked is checked, then the transfer is dealt to lanes.
 
-use super::gpu::gpu_path;
 use super::groups::Group;
 use super::shared::Shared;
 use crate::error::{Error, ErrorKind};
@@ -8,6 +7,7 @@ use crate::lane::{
     Admission, Deadline, Extent, Handle, Job, Mailbox, Marks, Path, PathReport, Share, Source, Stop,
     Transfer, units_of,
 };
+use crate::lane::{path_of, path_of_job};
 use crate::memory::copy;
 use crate::memory::{RawExtent, RawList, RegionInner, Snapshot};
 use crate::plan::{PARTS, UnitCursor, routes};
@@ -61,6 +61,7 @@ impl Shared {
                     return Err(Error::new(ErrorKind::InvalidInput, ONE_MEMORY).on(&target.name));
                 }
                 match transfer.require {
+                    Some(_) if region.device().is_some() => Ok(()), // of the whole, below
                     Some(path) => self.check_path(path, target, region, extent),
                     None => Ok(()),
                 }
@@ -70,10 +71,25 @@ impl Shared {
         Ok(())
     }
 
+    /// The path that was demanded of a transfer over GPU memory runs, or it is refused.
+    fn check_gpu_path(&self, job: &Job) -> Result<(), Error> {
+        let (Some(wanted), Some(region)) = (job.require(), job.region_of(0, &self.core.regions)) else {
+            return Ok(());
+        };
+        let Some(held) = region.device() else { return Ok(()) };
+        let (found, why) = path_of_job(job, held);
+        if found == wanted {
+            return Ok(());
+        }
+        let message = format!("path \"{wanted}\" was demanded, but \"{found}\" would run: {why}");
+        Err(Error::new(ErrorKind::PathUnavailable, message).on(&job.target().name))
+    }
+
     /// The path of commands between a target and a region (`None`: memory of no region).
     pub fn path(&self, target: &TargetInner, region: Option<&RegionInner>) -> PathReport {
-        if region.is_some_and(|region| region.device().is_some()) {
-            return gpu_path(target);
+        if let Some(held) = region.and_then(RegionInner::device) {
+            let (path, why) = path_of(target, held, Op::Read, None);
+            return PathReport { path, reason: why.into_owned() };
         }
         let (fixed, why) = match region.map(|r| r.registration.get()) {
             _ if target.kind == Kind::Null => (false, "the null target moves nothing".into()),
@@ -107,12 +123,6 @@ impl Shared {
         extent: &Extent,
     ) -> Result<(), Error> {
         let (found, geometry) = (self.path(target, Some(region)), &target.geometry);
-        if region.device().is_some() {
-            let reason =
-                format!("path \"{wanted}\" was demanded, but \"{}\" would run: {}", found.path, found.reason);
-            let refused = Error::new(ErrorKind::PathUnavailable, reason).on(&target.name);
-            return if found.path == wanted { Ok(()) } else { Err(refused) };
-        }
         let (straight, scratch) = match found.path {
             Path::Null => (true, false),
             _ => routes(geometry, extent.offset(), extent.len(), extent.window().addr()),
@@ -154,13 +164,17 @@ impl Shared {
         let (trace_id, durable) = (transfer.trace_id, transfer.durable);
         let (class, deadline, op) = (transfer.priority as u8, transfer.deadline, transfer.op);
         let job = Job { op, source: Source::Owned(transfer), trace_id, durable, mailbox };
-        self.start(job, class, deadline, tag).map_err(|job| match job.source {
+        let back = |job: Job, error| match job.source {
             Source::Owned(transfer) => {
                 transfer.marks.iter().for_each(Marks::release);
-                Rejected { transfer, error: busy() }
+                Rejected { transfer, error }
             }
             _ => unreachable!("the job comes back as it was made"),
-        })
+        };
+        if let Err(error) = self.check_gpu_path(&job) {
+            return Err(back(job, error));
+        }
+        self.start(job, class, deadline, tag).map_err(|job| back(job, busy()))
     }
 
     /// Accepts a list of raw extents.

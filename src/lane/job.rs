@@ -57,12 +57,6 @@ impl Job {
         self.op == Op::Flush || self.durable
     }
 
-    /// Whether a GPU copies it straight out of the target's mapping. A store does not: the GPU's writes may stay in the
-    /// CPU's caches, where no flush of ours reaches them.
-    pub fn goes_straight(&self) -> bool {
-        self.op == Op::Read && self.target().is_pinned()
-    }
-
     /// The path that was demanded.
     pub fn require(&self) -> Option<Path> {
         match &self.source {
@@ -83,6 +77,17 @@ impl Job {
                 Piece { offset, len, window: list.window(index), region: list.region(index) }
             }
             Source::Flush(_) => Piece { offset: 0, len: 0, window: Window::empty(), region: u32::MAX },
+        }
+    }
+
+    /// The region of extent `index`, if it lies in one.
+    pub fn region_of(&self, index: u32, regions: &Regions) -> Option<Arc<RegionInner>> {
+        match &self.source {
+            Source::Owned(transfer) => {
+                transfer.extents.get(index as usize).map(|e| e.mem().range().region().clone())
+            }
+            Source::Raw { list, .. } => regions.get(list.region(index)),
+            Source::Flush(_) => None,
         }
     }
 

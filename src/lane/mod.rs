@@ -31,7 +31,7 @@ mod loom_tests;
 mod sim_tests;
 
 pub use self::core::{Clock, Core, units_of};
-pub use gpu::{Feeder, GpuSpec, SLACK};
+pub use gpu::{Feeder, GpuSpec, SLACK, path_of, path_of_job};
 pub use inbox::{Acks, Control, Inbox};
 pub use job::{Job, Source};
 pub use lane_loop::LaneOptions;

@@ -32,10 +32,14 @@ pub enum Path {
     PinnedBounce = 1024,
     /// Copied by the GPU out of mapped memory that is registered with its driver.
     DaxToGpu = 2048,
+    /// Between storage and GPU memory by cuFile, which has the device itself do it.
+    CuFile = 4096,
+    /// By cuFile's compatibility mode, through host memory of its own: only where it was demanded.
+    CuFileCompat = 8192,
 }
 
 /// All of them, in the order of their bits.
-pub const PATHS: [Path; 12] = [
+pub const PATHS: [Path; 14] = [
     Path::Fixed,
     Path::Plain,
     Path::Scratch,
@@ -48,6 +52,8 @@ pub const PATHS: [Path; 12] = [
     Path::Copy,
     Path::PinnedBounce,
     Path::DaxToGpu,
+    Path::CuFile,
+    Path::CuFileCompat,
 ];
 
 impl Path {
@@ -93,6 +99,8 @@ impl Path {
             Path::Copy => "cpu copy",
             Path::PinnedBounce => "pinned bounce",
             Path::DaxToGpu => "dax -> gpu direct",
+            Path::CuFile => "cufile",
+            Path::CuFileCompat => "cufile compat",
         }
     }
 }

@@ -161,7 +161,8 @@ fn body(core: Arc<Core>, inbox: Arc<Inbox>, spec: LaneSpec, ready: Ready, ending
         }
         (QueueKind::Gpu(gpu), Some(bell)) => {
             let (spec, mover) = *gpu;
-            let lane = GpuLane::new(core, inbox, spec, mover, bell).map(|lane| (lane, "cuda".into()));
+            let name = format!("copy engines of {}", spec.gpu.name);
+            let lane = GpuLane::new(core, inbox, spec, mover, bell).map(|lane| (lane, name));
             run(lane, note, (number, grace), ready);
         }
         // A lane whose bell has no descriptor polls.

@@ -8,6 +8,7 @@ use crate::error::{Error, ErrorKind};
 use crate::memory::Window;
 use crate::memory::cuda::Gpu;
 use crate::plan::{Geometry, Part, Stripe};
+use std::any::Any;
 use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::MetadataExt;
@@ -65,6 +66,8 @@ pub struct TargetInner {
     pub namespace: Option<Box<Namespace>>,
     pub dax: Option<Dax>,
     pub striped: Option<Striped>,
+    /// What cuFile knows its file by, or why it does not; set by a layer above, goes before the file.
+    pub known: OnceLock<Result<Arc<dyn Any + Send + Sync>, String>>,
     pub(super) file: Option<File>,
     pub(super) size: AtomicU64,
     pub(super) closed: AtomicBool,
@@ -99,6 +102,7 @@ impl TargetInner {
             namespace: None,
             dax: None,
             striped: None,
+            known: OnceLock::new(),
             file: None,
             size: AtomicU64::new(size),
             closed: AtomicBool::new(false),
@@ -172,11 +176,6 @@ impl TargetInner {
             Some(None) => Err("no GPU's memory was registered yet, or the engine does not see the mapping"),
             None => Err("the target is not mapped memory"),
         }
-    }
-
-    /// The same, without the reason.
-    pub fn is_pinned(&self) -> bool {
-        self.kind == Kind::Dax && self.pinned().is_ok()
     }
 
     /// Visits `len` bytes at `offset` of a mapped target that GPUs reach: each window lies in one registration, and may

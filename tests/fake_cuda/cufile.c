@@ -10,7 +10,7 @@
  * FAKE_CUFILE_FAULTS="name:after:times,...", as fake_cufile_order takes them.
  *
  * Faults: open[=CODE] open_hang handle[=CODE] handle_hang buffer[=CODE] buffer_hang properties[=CODE] read=CODE
- * write=CODE short errno[=ERRNO] toomuch hang batch_hang
+ * deregister_hang (of a handle) write=CODE short errno[=ERRNO] toomuch hang batch_hang
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -230,6 +230,8 @@ EXPORT void cuFileHandleDeregister(file_t *file)
 {
     pthread_mutex_lock(&lock);
     count("cuFileHandleDeregister");
+    if (strikes("deregister_hang", 1))
+        wait_for_release();
     if (!known(file)) {
         violation("a handle was deregistered that is not registered");
     } else {

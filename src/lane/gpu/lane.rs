@@ -1,18 +1,23 @@
 //! The loop of a GPU's lane.
 
 use super::Feeder;
+use super::direct::Direct;
+use super::route::path_of_job;
 use super::slot::{Slot, Stage};
 use crate::lane::bell::Bell;
 use crate::lane::core::Core;
 use crate::lane::inbox::{Control, Inbox};
+use crate::lane::job::Job;
 use crate::lane::mailbox::Mailbox;
+use crate::lane::path::Path;
 use crate::lane::schedule::Schedule;
 use crate::lane::slots::{Handle, Stop};
 use crate::lane::thread::Turns;
 use crate::memory::RegionInner;
-use crate::memory::cuda::CudaError;
+use crate::memory::cuda::{CudaError, Gpu};
 use crate::queue::BellWait;
 use crate::queue::cuda::{Mover, Way};
+use crate::queue::cufile::CuFile;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -33,15 +38,31 @@ pub struct GpuSpec {
     pub outstanding: u64,
     /// The lane asks for the ends of copies instead of sleeping until they come.
     pub polled: bool,
+    pub gpu: Arc<Gpu>,
+    /// Where it may be used.
+    pub cufile: Option<Arc<CuFile>>,
     pub feeder: Arc<dyn Feeder>,
 }
 
-/// Which way units are fed: straight from mappings, or through bounce buffers. Each has a schedule of its own, so that
-/// a full set of buffers holds up no unit that needs none.
+/// Which way units are fed: straight from mappings, by cuFile, or through bounce buffers. Each has a schedule of its own,
+/// so that a full set of buffers holds up no unit that needs none.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Line {
     Straight = 0,
-    Bounce = 1,
+    Direct = 1,
+    Bounce = 2,
+}
+
+impl Line {
+    pub const ALL: [Line; 3] = [Line::Straight, Line::Direct, Line::Bounce];
+
+    fn of(path: Path) -> Line {
+        match path {
+            Path::DaxToGpu => Line::Straight,
+            Path::CuFile | Path::CuFileCompat => Line::Direct,
+            _ => Line::Bounce,
+        }
+    }
 }
 
 /// See the module above.
@@ -50,7 +71,8 @@ pub struct GpuLane {
     pub(super) inbox: Arc<Inbox>,
     pub(super) spec: GpuSpec,
     pub(super) mover: Mover,
-    pub(super) schedules: [Schedule; 2],
+    pub(super) schedules: [Schedule; 3],
+    pub(super) direct: Option<Direct>,
     pub(super) slots: Vec<Slot>,
     pub(super) free: Vec<u16>,
     /// Free bounce buffers, and those that an abandoned child may still write to.
@@ -93,11 +115,15 @@ impl GpuLane {
             let rung = inbox.clone();
             mover.sleep(Arc::new(move || rung.bell.ring_if_asleep()))?;
         }
-        let slots = spec.buffers + STRAIGHT;
+        let slots = spec.buffers + STRAIGHT + if spec.cufile.is_some() { super::direct::UNITS } else { 0 };
+        let rung = inbox.clone();
+        let wake = Box::new(move || rung.bell.ring_if_asleep());
+        let direct = spec.cufile.as_ref().map(|cufile| Direct::new(cufile, spec.gpu.clone(), wake));
         let room = core.table.len();
         Ok(GpuLane {
             mover,
-            schedules: [Schedule::new(room), Schedule::new(room)],
+            schedules: std::array::from_fn(|_| Schedule::new(room)),
+            direct,
             slots: (0..slots).map(|_| Slot::new()).collect(),
             free: (0..slots as u16).rev().collect(),
             buffers: (0..spec.buffers as u16).rev().collect(),
@@ -146,11 +172,17 @@ impl GpuLane {
 
     fn line_of(&self, handle: Handle) -> Line {
         let Some(pin) = self.core.table.pin(handle) else { return Line::Bounce };
-        let straight = self.core.table.body(&pin).is_some_and(|job| job.goes_straight());
+        let path = self.core.table.body(&pin).map(|job| self.path(job));
         if let Some(last) = self.core.table.finish(pin) {
             self.core.publish(last);
         }
-        if straight { Line::Straight } else { Line::Bounce }
+        path.map_or(Line::Bounce, Line::of)
+    }
+
+    /// The path of a job's units.
+    pub(super) fn path(&self, job: &Job) -> Path {
+        let region = job.region_of(0, &self.core.regions);
+        region.and_then(|region| Some(path_of_job(job, region.device()?).0)).unwrap_or(Path::PinnedBounce)
     }
 
     /// Stops transfers whose deadline has come.
@@ -178,13 +210,14 @@ impl GpuLane {
         while let Some(ended) = self.mover.ended() {
             self.copy_ended(ended);
         }
+        self.reap_direct();
         self.inbox.counters.in_flight.set(self.busy() as u64);
     }
 
     /// Begins units while there is room, and puts what is ready into the copy engines.
     fn fill(&mut self) {
         self.copy_what_is_ready();
-        for line in [Line::Straight, Line::Bounce] {
+        for line in Line::ALL {
             while self.has_room(line) && self.begin(line) {
                 self.copy_what_is_ready();
             }
@@ -199,8 +232,10 @@ impl GpuLane {
         self.inbox.in_hand.store(in_hand as u32, Ordering::Relaxed);
         self.inbox.entered.store(in_hand > 0, Ordering::Relaxed);
         let here = self.children.wait(&self.waker, 1);
-        let heard =
-            || !self.inbox.control.is_empty() || !self.inbox.shares.is_empty() || here || self.mover.ready();
+        let heard = || {
+            let messages = !self.inbox.control.is_empty() || !self.inbox.shares.is_empty();
+            messages || here || self.mover.ready() || self.direct.as_ref().is_some_and(Direct::ready)
+        };
         if polls {
             std::hint::spin_loop();
         } else if self.bell().lie_down(true, heard) {
@@ -215,6 +250,7 @@ impl GpuLane {
 
     /// Ends what was stopped and is in nobody's hands: it waits for its turn.
     fn let_go(&mut self) {
+        self.revoke();
         for index in 0..self.slots.len() as u16 {
             let slot = &self.slots[index as usize];
             let stopped = |claim| self.core.table.stopped(claim).is_some();
@@ -244,6 +280,9 @@ impl Turns for GpuLane {
         self.reap();
         self.let_go();
         self.fill();
+        if self.broken.is_some() && self.busy() == 0 {
+            return Err(libc::EIO); // memory that is registered from now on gets a new lane
+        }
         let idle = self.busy() == 0 && self.schedules.iter().all(Schedule::is_empty);
         if self.stopping && idle {
             return Ok(false);

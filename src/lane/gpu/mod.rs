@@ -8,13 +8,16 @@
 //! While only the GPU works the lane sleeps on its bell. A thread beside it sleeps in the driver until the event behind
 //! a copy has come, and rings.
 
+mod direct;
 mod lane;
 mod layout;
+mod route;
 mod slot;
 mod unit;
 
 pub use lane::{GpuLane, GpuSpec};
 pub use layout::SLACK;
+pub use route::{path_of, path_of_job};
 
 use super::job::Job;
 use super::slots::Handle;

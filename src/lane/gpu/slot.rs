@@ -1,6 +1,7 @@
 //! A unit in the hands of a GPU's lane.
 
 use super::layout::{Part, Run};
+use crate::lane::path::Path;
 use crate::lane::slots::{Claim, Handle};
 use crate::lane::transfer::Transfer;
 use crate::queue::cuda::{Copy, Piece};
@@ -16,6 +17,8 @@ pub enum Stage {
     Ready,
     /// The copy engine has it.
     Copying,
+    /// cuFile moves its parts.
+    Direct,
     /// Its child makes durable what the transfer wrote.
     Flushing,
 }
@@ -28,8 +31,7 @@ pub struct Slot {
     /// Its place in the order: class, then when it was claimed.
     pub order: (u8, u64),
     pub deadline: u64,
-    /// From a mapping: it has no bounce buffer.
-    pub direct: bool,
+    pub path: Path,
     pub to_gpu: bool,
     pub buffer: Option<u16>,
     pub parts: Vec<Part>,
@@ -39,6 +41,9 @@ pub struct Slot {
     pub child: Option<Handle>,
     /// The last child's, whose list of extents is used again.
     pub transfer: Option<Transfer>,
+    /// Parts in cuFile's hands, and how often some were asked for again.
+    pub waiting: usize,
+    pub attempts: u8,
     /// Bytes in the copy engine.
     pub copying: u64,
     pub paths: u32,
@@ -52,7 +57,7 @@ impl Slot {
             claim: None,
             order: (0, 0),
             deadline: u64::MAX,
-            direct: false,
+            path: Path::PinnedBounce,
             to_gpu: true,
             buffer: None,
             parts: Vec::new(),
@@ -61,6 +66,8 @@ impl Slot {
             pieces: Vec::new(),
             child: None,
             transfer: None,
+            waiting: 0,
+            attempts: 0,
             copying: 0,
             paths: 0,
             begun: 0,

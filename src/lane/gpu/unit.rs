@@ -2,6 +2,7 @@
 
 use super::lane::{GpuLane, Line};
 use super::layout::{self, Part, SLACK};
+use super::route::path_of_job;
 use super::slot::{Slot, Stage};
 use crate::error::{Error, ErrorKind};
 use crate::lane::core::FLUSHED;
@@ -16,11 +17,12 @@ use crate::target::Op;
 
 impl GpuLane {
     pub(super) fn has_room(&self, line: Line) -> bool {
-        let ready = |slot: &Slot| slot.stage == Stage::Ready && slot.direct;
+        let ready = |slot: &Slot| slot.stage == Stage::Ready && slot.path == Path::DaxToGpu;
         !self.free.is_empty()
             && match line {
                 // Claimed no earlier than it can be copied: until then a more urgent one may overtake.
                 Line::Straight => self.may_copy(Way::In, 1) && !self.slots.iter().any(ready),
+                Line::Direct => self.has_direct_room(),
                 Line::Bounce => !self.buffers.is_empty() || !self.lost.is_empty(),
             }
     }
@@ -53,7 +55,7 @@ impl GpuLane {
         self.claimed += 1;
         let slot = &mut self.slots[index as usize];
         (slot.order, slot.deadline, slot.begun) = ((class as u8, self.claimed), deadline, self.now);
-        (slot.direct, slot.paths, slot.stage) = (line == Line::Straight, 0, Stage::Ready);
+        (slot.paths, slot.stage) = (0, Stage::Ready);
         if let (Some(job), Some(unit)) = (self.core.table.body(&claim), unit) {
             slot.to_gpu = job.op == Op::Read;
             list(job, unit, &mut slot.parts);
@@ -65,11 +67,14 @@ impl GpuLane {
 
     fn start(&mut self, index: u16) {
         let GpuLane { slots, core, .. } = self;
-        let Slot { claim, direct, parts, copies, paths, .. } = &mut slots[index as usize];
+        let Slot { claim, parts, copies, paths, path: taken, .. } = &mut slots[index as usize];
         let Some(job) = claim.as_ref().and_then(|claim| core.table.body(claim)) else {
             return self.close(index);
         };
-        let path = if *direct { Path::DaxToGpu } else { Path::PinnedBounce };
+        let region = job.region_of(0, &core.regions);
+        let path = region.and_then(|region| Some(path_of_job(job, region.device()?).0));
+        let path = path.unwrap_or(Path::PinnedBounce);
+        *taken = path;
         let refused = job.require().filter(|wanted| *wanted != path);
         if let Some(error) = self.broken.map(|error| error.error("the GPU is not used any more")) {
             return self.fail(index, error, libc::EIO);
@@ -79,11 +84,11 @@ impl GpuLane {
             return self.fail(index, Error::new(ErrorKind::PathUnavailable, message), libc::EOPNOTSUPP);
         }
         *paths |= path as u32;
-        if *direct {
-            if !lay_out_mapping(job, parts, copies) {
-                self.fail(index, gone(), libc::EIO);
-            }
-            return;
+        match path {
+            Path::DaxToGpu if lay_out_mapping(job, parts, copies) => return,
+            Path::DaxToGpu => return self.fail(index, gone(), libc::EIO),
+            Path::CuFile | Path::CuFileCompat => return self.go_direct(index),
+            _ => {}
         }
         let Some(buffer) = self.buffers.pop() else { return self.close(index) };
         let slot = &mut self.slots[index as usize];
@@ -194,7 +199,7 @@ impl GpuLane {
         let slot = &mut self.slots[index as usize];
         let buffer =
             |at: usize, len: usize| bounce.window(slot.buffer.unwrap_or(0) as usize * stride + at, len);
-        if !slot.direct {
+        if slot.path != Path::DaxToGpu {
             slot.copies.clear();
             for part in slot.parts.iter().filter(|part| !part.failed) {
                 let host = buffer(part.at, part.len as usize);
@@ -226,7 +231,7 @@ impl GpuLane {
         let end = slot.pieces.iter().map(|piece| piece.at + piece.len).max().unwrap_or(0);
         (slot.stage, slot.copying) = (Stage::Copying, bytes);
         self.copying[way as usize] += bytes;
-        if slot.direct {
+        if slot.path == Path::DaxToGpu {
             let mut bulk: Vec<(crate::memory::Window, usize)> = Vec::new();
             for (copy, at) in slot.copies.iter().zip(staged(&slot.copies)) {
                 match bulk.last_mut() {
@@ -276,7 +281,7 @@ impl GpuLane {
     }
 
     /// Notes an error of a child, or of a copy, as its parent's.
-    fn note(&mut self, index: u16, error: Error) {
+    pub(super) fn note(&mut self, index: u16, error: Error) {
         let slot = &self.slots[index as usize];
         let Some(claim) = &slot.claim else { return };
         let reason = match error.kind() {
@@ -327,7 +332,7 @@ impl GpuLane {
                 bytes += part.len;
             }
         }
-        let path = if slot.direct { Path::DaxToGpu } else { Path::PinnedBounce };
+        let path = slot.path;
         let counters = &self.inbox.counters;
         counters.commands.add(1);
         counters.moved(path, bytes);

@@ -5,9 +5,11 @@ use super::gpu::Gpu;
 use super::pinned::HostMemory;
 use super::words::Words;
 use crate::error::{Error, ErrorKind};
+use crate::memory::lock;
 use cudarc::driver::sys::CUpointer_attribute_enum as Attribute;
+use std::any::Any;
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// `CU_MEMORYTYPE_DEVICE`
 const ON_DEVICE: u32 = 2;
@@ -35,6 +37,9 @@ impl DeviceMemory {
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
+        if self.gpu.check("cuMemFree").is_err() {
+            return; // it went with the context
+        }
         let entered = self.gpu.enter();
         // SAFETY: allocated by `new`; copies over it have ended (I1).
         let _ = unsafe { (self.gpu.driver.cuMemFree_v2)(self.ptr) };
@@ -45,14 +50,26 @@ impl Drop for DeviceMemory {
 /// What a region over GPU memory keeps: the GPU, and the memory if it is ours.
 #[derive(Debug)]
 pub struct Held {
+    /// What a layer above knows it by, or why it does not; goes before the memory.
+    pub known: Mutex<Option<Known>>,
     pub gpu: Arc<Gpu>,
     /// Freed with the region.
     #[allow(dead_code)] // kept for its drop
-    pub memory: Option<DeviceMemory>,
+    pub memory: Option<Arc<DeviceMemory>>,
     /// The engine's number for the lane that serves the GPU.
     pub group: usize,
     /// What streams of the GPU wait on.
     pub words: Arc<Words>,
+}
+
+/// A thing of a layer above.
+type Known = Result<Arc<dyn Any + Send + Sync>, String>;
+
+impl Held {
+    /// What a layer above knows it by.
+    pub fn known(&self) -> Option<Known> {
+        lock(&self.known).clone()
+    }
 }
 
 fn ask<T: Default>(driver: &'static Driver, attribute: Attribute, at: u64) -> Result<T, CudaError> {

@@ -7,6 +7,9 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::panic::catch_unwind;
 use std::sync::OnceLock;
 
+/// The context is not there any more: the program called cudaDeviceReset.
+const DESTROYED: u32 = 709;
+
 /// "Not ready", an event's answer while work before it runs.
 pub const NOT_READY: u32 = 600;
 
@@ -52,6 +55,7 @@ functions! {
     cuCtxPushCurrent_v2(sys::CUcontext);
     cuCtxPopCurrent_v2(Out<sys::CUcontext>);
     cuCtxSetCurrent(sys::CUcontext);
+    cuCtxGetId(sys::CUcontext, Out<u64>);
     cuStreamCreateWithPriority(Out<sys::CUstream>, c_uint, c_int);
     cuStreamDestroy_v2(sys::CUstream);
     cuStreamSynchronize(sys::CUstream);
@@ -145,6 +149,16 @@ pub struct CudaError {
 }
 
 impl CudaError {
+    /// Of a call that is not made, since the context is not there any more.
+    pub fn destroyed(call: &'static str) -> CudaError {
+        CudaError { call, code: DESTROYED }
+    }
+
+    /// Whether the context is gone: nothing made in it may be touched.
+    pub fn is_destroyed(code: u32) -> bool {
+        matches!(code, 201 | DESTROYED)
+    }
+
     /// As an error that says what was tried.
     pub fn error(self, tried: &str) -> Error {
         let (name, text) = match Driver::get() {

@@ -28,6 +28,8 @@ pub struct Gpu {
     pub address: String,
     device: c_int,
     context: sys::CUcontext,
+    /// Tells this context from another at the same address.
+    id: u64,
     pub driver: &'static Driver,
 }
 
@@ -57,15 +59,32 @@ impl Gpu {
         // SAFETY: as above. Released in `drop`.
         let code = unsafe { (driver.cuDevicePrimaryCtxRetain)(&mut context, device) };
         driver.check("cuDevicePrimaryCtxRetain", code).map_err(failed)?;
-        Ok(Arc::new(Gpu {
+        let mut gpu = Gpu {
             ordinal,
             name: text(driver.cuDeviceGetName, device),
             node: node_of(&address),
             address,
             device,
             context,
+            id: 0,
             driver,
-        }))
+        };
+        gpu.id = gpu.present_id().map_err(failed)?;
+        Ok(Arc::new(gpu))
+    }
+
+    fn present_id(&self) -> Result<u64, CudaError> {
+        let mut id = 0;
+        // SAFETY: an out parameter of ours; the driver judges the context.
+        let code = unsafe { (self.driver.cuCtxGetId)(self.context, &mut id) };
+        self.driver.check("cuCtxGetId", code).map(|()| id)
+    }
+
+    /// Refuses once the program has destroyed the context (cudaDeviceReset). With what was made in it, a stream or an
+    /// event, not even a query may be made: the driver (580) crashes on it.
+    pub fn check(&self, call: &'static str) -> Result<(), CudaError> {
+        let same = self.present_id().is_ok_and(|id| id == self.id);
+        if same { Ok(()) } else { Err(CudaError::destroyed(call)) }
     }
 
     /// Makes the context current until the guard is dropped; then the caller's is again.
@@ -94,6 +113,9 @@ impl Gpu {
 
 impl Drop for Gpu {
     fn drop(&mut self) {
+        if self.check("cuDevicePrimaryCtxRelease").is_err() {
+            return; // a context that others retained since is not ours to release
+        }
         // SAFETY: retained once, released once. At the process's end the driver may be gone before us, and says so.
         let _ = unsafe { (self.driver.cuDevicePrimaryCtxRelease_v2)(self.device) };
     }

@@ -2,6 +2,7 @@
 
 use super::driver::CudaError;
 use super::gpu::Gpu;
+use crate::memory::Mapping;
 use cudarc::driver::sys::CUdevice_attribute_enum as Attribute;
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -60,6 +61,9 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
+        if self.gpu.check("cuMemHostUnregister").is_err() {
+            return; // the registration went with the context
+        }
         let entered = self.gpu.enter();
         for at in (0..self.len).step_by(MOST) {
             // SAFETY: registered by `new` at this address; copies over it have ended (I1).
@@ -73,12 +77,16 @@ impl Drop for Pinned {
     }
 }
 
-/// Host memory that the driver allocated, for every GPU.
+/// Host memory that every GPU reaches: a mapping of ours that is registered, or the driver's own where it registers
+/// none (under confidential computing: FACTS §5). Nothing pageable is handed to the driver.
+///
+/// A mapping is there also after the program has destroyed the context; the driver's own goes with it.
 #[derive(Debug)]
 pub struct HostMemory {
     gpu: Arc<Gpu>,
     ptr: *mut u8,
     len: usize,
+    mapping: Option<Mapping>,
 }
 
 // SAFETY: an address; who touches which bytes when is the business of leases, or of the one owner.
@@ -89,6 +97,17 @@ unsafe impl Sync for HostMemory {}
 impl HostMemory {
     /// Allocates `len` zero bytes.
     pub fn new(gpu: &Arc<Gpu>, len: usize) -> Result<HostMemory, CudaError> {
+        match Mapping::new(len) {
+            Ok(mapping) if mapping.pin(gpu, true).is_ok() => {
+                let ptr = mapping.ptr().as_ptr();
+                Ok(HostMemory { gpu: gpu.clone(), ptr, len, mapping: Some(mapping) })
+            }
+            _ => HostMemory::of_driver(gpu, len),
+        }
+    }
+
+    /// The same, of the driver's own.
+    pub fn of_driver(gpu: &Arc<Gpu>, len: usize) -> Result<HostMemory, CudaError> {
         let _entered = gpu.enter()?;
         let mut ptr = std::ptr::null_mut();
         // SAFETY: an out parameter of ours.
@@ -96,7 +115,7 @@ impl HostMemory {
         gpu.driver.check("cuMemHostAlloc", code)?;
         // SAFETY: `len` bytes that were just allocated.
         unsafe { std::ptr::write_bytes(ptr.cast::<u8>(), 0, len) };
-        Ok(HostMemory { gpu: gpu.clone(), ptr: ptr.cast(), len })
+        Ok(HostMemory { gpu: gpu.clone(), ptr: ptr.cast(), len, mapping: None })
     }
 
     pub fn ptr(&self) -> *mut u8 {
@@ -107,11 +126,16 @@ impl HostMemory {
         self.len
     }
 
+    /// Whether the CPU may still touch it.
+    pub fn is_there(&self) -> bool {
+        self.mapping.is_some() || self.gpu.check("cuMemHostAlloc").is_ok()
+    }
+
     /// Where the GPU sees it.
     pub fn on_device(&self) -> Result<u64, CudaError> {
         let _entered = self.gpu.enter()?;
         let mut address = 0;
-        // SAFETY: an out parameter of ours; the pointer is the driver's own.
+        // SAFETY: an out parameter of ours; the pointer is of memory that the driver knows.
         let code =
             unsafe { (self.gpu.driver.cuMemHostGetDevicePointer_v2)(&mut address, self.ptr.cast(), 0) };
         self.gpu.driver.check("cuMemHostGetDevicePointer", code)?;
@@ -121,8 +145,11 @@ impl HostMemory {
 
 impl Drop for HostMemory {
     fn drop(&mut self) {
+        if self.mapping.is_some() || self.gpu.check("cuMemFreeHost").is_err() {
+            return; // the mapping sees to itself, or it went with the context
+        }
         let entered = self.gpu.enter();
-        // SAFETY: allocated by `new`; copies over it have ended (I1).
+        // SAFETY: allocated by `of_driver`; copies over it have ended (I1).
         let _ = unsafe { (self.gpu.driver.cuMemFreeHost)(self.ptr.cast()) };
         drop(entered);
     }

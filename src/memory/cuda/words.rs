@@ -50,6 +50,10 @@ pub struct Word {
 
 impl Word {
     fn value(&self) -> &AtomicU32 {
+        static GONE: AtomicU32 = AtomicU32::new(0);
+        if !self.words.memory.is_there() {
+            return &GONE; // with the context, and all streams that waited
+        }
         // SAFETY: inside the page, aligned, never freed, and written as an atomic alone.
         unsafe { &*self.words.memory.ptr().cast::<AtomicU32>().add(self.index as usize) }
     }

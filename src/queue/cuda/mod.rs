@@ -94,7 +94,7 @@ impl Mover {
         };
         let (mut queued, mut some) = (Ok(()), false);
         for (host, at) in bulk {
-            queued = queued.and_then(|()| self.streams[0].to_gpu(staging + *at as u64, *host));
+            queued = queued.and_then(|()| self.streams[0].put(staging + *at as u64, *host));
             some |= queued.is_ok();
         }
         let Some(kernel) = &self.pieces else { return self.refuse(token) };
@@ -115,7 +115,7 @@ impl Mover {
         let launched = kernel.launch(station, pieces, false);
         let out = &self.streams[1];
         let followed = launched.and_then(|()| out.follow(&kernel.stream));
-        let queued = followed.and_then(|()| out.from_gpu(host, staging));
+        let queued = followed.and_then(|()| out.take(host, staging));
         // The kernel runs, whatever came of the copy: its own stream says when it has ended.
         let on_kernel = launched.is_ok() && queued.is_err();
         self.end(token, Way::Out, on_kernel.then_some(()), launched.is_ok(), queued);
@@ -160,7 +160,7 @@ impl Mover {
 
 fn queue(stream: &Stream, way: Way, copy: &Copy) -> Result<(), CudaError> {
     match way {
-        Way::In => stream.to_gpu(copy.device, copy.host),
-        Way::Out => stream.from_gpu(copy.host, copy.device),
+        Way::In => stream.put(copy.device, copy.host),
+        Way::Out => stream.take(copy.host, copy.device),
     }
 }

@@ -105,6 +105,7 @@ impl Pieces {
 
     /// Queues the kernel that moves pieces out of staging `station` to their places, or the other way round.
     pub fn launch(&self, station: usize, pieces: &[Piece], to_places: bool) -> Result<(), CudaError> {
+        self.gpu.check("cuLaunchKernel")?;
         let Station { staging, table, there, .. } = &self.stations[station];
         for (i, piece) in pieces.iter().take(MOST_PIECES).enumerate() {
             let (place, staged) = (piece.device, staging.ptr + piece.at as u64);
@@ -138,6 +139,9 @@ impl Pieces {
 
 impl Drop for Pieces {
     fn drop(&mut self) {
+        if self.gpu.check("cuModuleUnload").is_err() {
+            return; // it went with the context
+        }
         let entered = self.gpu.enter();
         // SAFETY: loaded by `new`; nothing of it runs when it goes.
         let _ = unsafe { (self.gpu.driver.cuModuleUnload)(self.module) };

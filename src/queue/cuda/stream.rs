@@ -67,7 +67,8 @@ impl Stream {
     }
 
     /// Queues a copy to the GPU.
-    pub fn to_gpu(&self, to: u64, from: Window) -> Result<(), CudaError> {
+    pub fn put(&self, to: u64, from: Window) -> Result<(), CudaError> {
+        self.gpu.check("cuMemcpyHtoDAsync")?;
         // SAFETY: both sides stay until the mark behind has ended: the lane holds a claim on their transfer (I1).
         let code = unsafe {
             (self.gpu.driver.cuMemcpyHtoDAsync_v2)(
@@ -81,8 +82,9 @@ impl Stream {
     }
 
     /// Queues a copy from the GPU.
-    pub fn from_gpu(&self, to: Window, from: u64) -> Result<(), CudaError> {
-        // SAFETY: as in `to_gpu`.
+    pub fn take(&self, to: Window, from: u64) -> Result<(), CudaError> {
+        self.gpu.check("cuMemcpyDtoHAsync")?;
+        // SAFETY: as in `put`.
         let code =
             unsafe { (self.gpu.driver.cuMemcpyDtoHAsync_v2)(to.ptr().cast(), from, to.len(), self.stream) };
         self.gpu.driver.check("cuMemcpyDtoHAsync", code)
@@ -98,6 +100,7 @@ impl Stream {
     }
 
     fn record(&self) -> Result<CUevent, CudaError> {
+        self.gpu.check("cuEventRecord")?;
         let driver = self.gpu.driver;
         let event = match self.free.pop() {
             Some(Event(event)) => event,
@@ -126,6 +129,9 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
+        if self.gpu.check("cuStreamDestroy").is_err() {
+            return; // they went with the context
+        }
         let entered = self.gpu.enter();
         while let Some(Event(event)) = self.free.pop() {
             // SAFETY: made by `record`, used by nobody: nothing is in flight when the stream goes.
@@ -137,11 +143,33 @@ impl Drop for Stream {
     }
 }
 
+impl Mark {
+    /// Whether it has come, or, asleep until then, what came of it.
+    fn come(self, gpu: &Gpu, sleep: bool) -> Option<Result<(), u32>> {
+        if let Err(error) = gpu.check("cuEventQuery") {
+            return Some(Err(error.code));
+        }
+        let driver = gpu.driver;
+        let (of_event, of_stream) = match sleep {
+            true => (driver.cuEventSynchronize, driver.cuStreamSynchronize),
+            false => (driver.cuEventQuery, driver.cuStreamQuery),
+        };
+        // SAFETY: a handle of ours, whose context is there.
+        let all = || unsafe { of_stream(self.stream) };
+        let event = self.event.map_or_else(all, |event| {
+            // SAFETY: as above.
+            unsafe { of_event(event) }
+        });
+        judge(event, all)
+    }
+}
+
 /// What is known of a mark: `None`, it has not come yet.
 fn judge(event: u32, stream: impl FnOnce() -> u32) -> Option<Result<(), u32>> {
     match event {
         0 => Some(Ok(())),
         NOT_READY => None,
+        error if CudaError::is_destroyed(error) => Some(Err(error)),
         // Only the event failed, if the stream it is in says that all of it has ended.
         error => match stream() {
             0 => Some(Ok(())),
@@ -216,15 +244,8 @@ impl Waits {
 
     /// Asks for the marks that have come.
     pub fn ask(&mut self) {
-        let driver = self.gpu.driver;
         while let Some(job) = self.asked.front() {
-            // SAFETY: handles of ours.
-            let all = || unsafe { (driver.cuStreamQuery)(job.mark.stream) };
-            let event = job.mark.event.map_or_else(all, |event| {
-                // SAFETY: as above.
-                unsafe { (driver.cuEventQuery)(event) }
-            });
-            let Some(known) = judge(event, all) else { return };
+            let Some(known) = job.mark.come(&self.gpu, false) else { return };
             let Some(job) = self.asked.pop_front() else { return };
             self.ended.push(job.end("cuEventQuery", known));
         }
@@ -255,15 +276,8 @@ fn sleep_for(gpu: &Gpu, jobs: &Receiver<Job>, ended: &SegQueue<Ended>, wake: &(d
     if let Err(error) = gpu.adopt() {
         tracing::warn!(?error, "a thread that waits for a GPU has no context: its waits will fail");
     }
-    let driver = gpu.driver;
     while let Ok(job) = jobs.recv() {
-        // SAFETY: handles of ours.
-        let all = || unsafe { (driver.cuStreamSynchronize)(job.mark.stream) };
-        let event = job.mark.event.map_or_else(all, |event| {
-            // SAFETY: as above.
-            unsafe { (driver.cuEventSynchronize)(event) }
-        });
-        let known = judge(event, all).unwrap_or(Err(NOT_READY));
+        let known = job.mark.come(gpu, true).unwrap_or(Err(NOT_READY));
         ended.push(job.end("cuEventSynchronize", known));
         wake();
     }
@@ -280,5 +294,6 @@ mod tests {
         assert_eq!(judge(999, || 0), Some(Ok(())));
         assert_eq!(judge(999, || NOT_READY), None);
         assert_eq!(judge(719, || 719), Some(Err(719)));
+        assert_eq!(judge(709, || panic!("the stream is gone with the context")), Some(Err(709)));
     }
 }

@@ -111,11 +111,6 @@ impl CuFileError {
             Cause::Refused(_) => false,
         }
     }
-
-    /// 5023, of a buffer: someone registered this base before, also another user of cuFile in this process.
-    pub fn already_registered(&self) -> bool {
-        self.code() == Some(5023)
-    }
 }
 
 impl fmt::Display for CuFileError {
@@ -230,7 +225,6 @@ mod tests {
         let later: Vec<i32> = (5000..5060).filter(|n| CuFileError::library("", *n).retryable()).collect();
         assert_eq!(later, [5037, 5039, 5040, 5041, 5042, 5043]);
         assert_eq!(CuFileError::library("", 5032).name(), "an unknown error");
-        assert!(CuFileError::library("", 5023).already_registered());
     }
 
     #[test]

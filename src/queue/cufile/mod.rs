@@ -4,9 +4,6 @@
 //! not used at all: submitting one has been seen never to return. Who may use it when is decided elsewhere: here is
 //! only what it can ([`CuFile::mode`]), and why.
 
-// Until the lanes use it.
-#![allow(dead_code, unused_imports)]
-
 mod error;
 mod mode;
 mod register;
@@ -15,9 +12,9 @@ mod tests;
 mod workers;
 
 pub use error::CuFileError;
-pub use mode::{By, DIRECT_ALIGN, Mode, misaligned};
+pub use mode::{Mode, misaligned};
 pub use register::{Buffer, Handle};
-pub use workers::{Done, Job, Left, Rejected, Workers};
+pub use workers::{Done, Job, Workers};
 
 use crate::memory::{ForkGuard, lock};
 use crate::topology::block_signals;

@@ -87,11 +87,6 @@ impl Buffer {
         self.base
     }
 
-    /// Bytes.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
     /// Whether bytes `offset..offset + len` lie in it.
     pub fn contains(&self, offset: u64, len: usize) -> bool {
         offset.checked_add(len as u64).is_some_and(|end| end <= self.len as u64)
@@ -99,6 +94,16 @@ impl Buffer {
 }
 
 impl Handle {
+    /// What becomes of a request on this machine.
+    pub fn mode(&self) -> super::Mode {
+        self.cufile.mode()
+    }
+
+    /// The mode in a sentence; see [`CuFile::reason`].
+    pub fn reason(&self) -> &str {
+        self.cufile.reason()
+    }
+
     #[cfg(test)]
     pub(super) fn raw(&self) -> CUfileHandle_t {
         self.raw

@@ -1,6 +1,7 @@
 //! A few threads over cuFile's synchronous calls. Whoever submits never waits; a call that hangs holds its thread alone.
 
-use super::{Buffer, CuFile, CuFileError, DIRECT_ALIGN, Handle};
+use super::mode::DIRECT_ALIGN;
+use super::{Buffer, CuFile, CuFileError, Handle};
 use crate::memory::lock;
 use crate::target::Op;
 use crate::topology::block_signals;
@@ -33,13 +34,6 @@ pub struct Job {
 pub struct Done {
     pub user: u64,
     pub result: Result<usize, CuFileError>,
-}
-
-/// A job that was not taken, and why.
-#[derive(Debug)]
-pub struct Rejected {
-    pub job: Job,
-    pub error: CuFileError,
 }
 
 /// What a shutdown left behind. The memory of these jobs stays the device's: it is never deregistered, and may not be
@@ -117,21 +111,17 @@ impl Workers {
 
     /// Takes a job; it never waits for the library. Every job taken is answered by one [`Done`], or named by the
     /// shutdown as left behind, or handed back by [`Workers::revoke`].
-    pub fn submit(&self, job: Job) -> Result<(), Box<Rejected>> {
+    pub fn submit(&self, job: Job) -> Result<(), CuFileError> {
         const CALL: &str = "a job for cuFile";
-        let refuse = |job, error| Err(Box::new(Rejected { job, error }));
-        if let Err(error) = self.shared.cufile.check_fork(CALL) {
-            return refuse(job, error);
-        }
+        self.shared.cufile.check_fork(CALL)?;
         let in_file = job.file_offset.checked_add(job.len as u64).is_some_and(|end| end <= i64::MAX as u64);
         if job.op == Op::Flush || !in_file || !job.buffer.contains(job.offset_in_buffer, job.len) {
-            let why = "it is no read or write of a range inside its buffer and the file";
-            return refuse(job, CuFileError::refused(CALL, why));
+            return Err(CuFileError::refused(
+                CALL,
+                "it is no read or write of a range inside its buffer and the file",
+            ));
         }
-        match self.shared.take(Task::Io(job)) {
-            Err((Task::Io(job), error)) => refuse(job, error),
-            _ => Ok(()),
-        }
+        self.shared.take(Task::Io(job)).map_err(|(_, error)| error)
     }
 
     /// Takes back the jobs that no thread has begun and that `which` says by their `user`.
@@ -179,6 +169,7 @@ impl Workers {
 
     /// Ends the threads: jobs that no thread has begun are answered with an error, the others are waited for at most
     /// so long. Threads that hang are left to themselves, with what they hold.
+    #[cfg(test)]
     pub fn shutdown(self, within: Duration) -> Left {
         self.shared.stop(within)
     }

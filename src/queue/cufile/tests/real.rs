@@ -2,6 +2,7 @@
 
 use super::rig::{Library, Temporary, child, pattern, until};
 use super::*;
+use crate::queue::cufile::workers::Left;
 use crate::target::Op;
 use crossbeam::queue::SegQueue;
 use std::ffi::{CStr, c_void};
@@ -80,7 +81,7 @@ fn the_real_library_reads_into_a_real_gpu() {
         let buffer =
             workers.within(within, move || one.register_buffer(memory, LEN, owner)).unwrap().unwrap();
         let again = cufile.register_buffer(memory, LEN, Arc::new(())).unwrap_err();
-        assert!(again.already_registered(), "{again}");
+        assert_eq!(again.code(), Some(5023), "{again}");
         let job = |op, at: u64, file_offset, len, user| {
             let (handle, buffer) = (handle.clone(), buffer.clone());
             workers.submit(Job { op, handle, buffer, offset_in_buffer: at, file_offset, len, user }).unwrap();

@@ -2,6 +2,7 @@
 
 use super::rig::{LEN, Library, Rig, child, pattern, until};
 use super::*;
+use crate::queue::cufile::workers::Left;
 use crate::target::Op;
 use nix::sys::signal::{SigSet, Signal};
 use std::sync::atomic::Ordering;
@@ -39,11 +40,15 @@ fn bytes_go_both_ways() {
             rig.job(Op::Flush, 0, 4096, 1),
             Job { file_offset: i64::MAX as u64, ..rig.job(Op::Read, 0, 4096, 1) },
         ] {
-            assert_eq!(rig.workers.submit(job).unwrap_err().job.user, 1);
+            assert_eq!(rig.workers.submit(job).unwrap_err().code(), None);
         }
         let mask =
             rig.workers.within(Duration::from_secs(20), || SigSet::thread_get_mask().unwrap()).unwrap();
         assert!(mask.contains(Signal::SIGTERM) && !mask.contains(Signal::SIGSEGV), "signals reach a worker");
+        // The workers hold nothing of what they have answered.
+        drop((rig.handle, rig.buffer, rig.memory));
+        let deregistered = ["cuFileHandleDeregister", "cuFileBufDeregister"].map(|f| rig.fake.count(f));
+        assert_eq!((deregistered, rig.freed.load(Ordering::SeqCst)), ([1, 1], 1));
         assert_eq!(rig.fake.violations(), "");
     });
 }
@@ -156,6 +161,26 @@ fn shutdown_leaves_a_hanging_call_what_it_holds() {
             "it was told as left behind, and answered"
         );
         assert_eq!(fake.violations(), "");
+    });
+}
+
+/// Its I/O has ended, and the worker, which has the last of the handle, hangs letting go of it.
+#[test]
+fn a_job_told_as_left_behind_is_not_answered_after() {
+    child("workers::a_job_told_as_left_behind_is_not_answered_after", Library::Whole, &[], || {
+        let rig = Rig::new(1);
+        rig.fake.order("deregister_hang", 0, 1);
+        rig.fake.order("hang", 0, 1);
+        rig.read(0, 4096, 7);
+        until("the job", || rig.fake.count("in flight") == 1);
+        let Rig { handle, workers, done, fake, .. } = rig;
+        drop(handle);
+        fake.release();
+        until("the deregistration", || fake.count("cuFileHandleDeregister") == 1);
+        assert_eq!(workers.shutdown(Duration::from_millis(100)), Left { jobs: vec![7], threads: 1 });
+        fake.release();
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(done.is_empty(), "it was told as left behind, and answered");
     });
 }
 
