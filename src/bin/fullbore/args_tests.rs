@@ -111,6 +111,7 @@ fn bad_combinations_are_one_line_with_a_remedy() {
         "--gpu_outstanding=32m",
         "--polling",
         "--arm=0",
+        "--mem=gpu:0 --arm=serial,8",
         "--arm=5000",
         "--arm=4096 --numjobs=17",
         "--repeat=0",

@@ -63,6 +63,7 @@ fn measure(
     }
     let against = match place.truth {
         Truth::Content(_) => String::new(),
+        Truth::Pread if place.is_dax() => ", against copies by the CPU".into(),
         Truth::Pread => format!(", against pread of {}", place.plain_name()),
     };
     report.say(&[String::new(), format!("checking every byte where it lands{against}:")]);
@@ -71,15 +72,11 @@ fn measure(
 
 /// Whether the serial arm runs. Memory of GPUs and DAX devices are out of reach of a plain loop here.
 fn has_serial(plan: &Plan, place: &Place) -> Result<bool, Failure> {
-    let cause = match () {
-        () if plan.memory.on_gpu() => "reads to host memory",
-        () if place.is_dax() => "reads files and block devices, no DAX devices",
-        () => return Ok(plan.serial.unwrap_or(plan.requests.is_none())),
-    };
-    match plan.serial {
-        Some(true) => Err(Failure::Setup(format!("the serial arm {cause}: leave it out of --arm"))),
-        _ => Ok(false),
+    let possible = !plan.memory.on_gpu() && !place.is_dax();
+    if plan.serial == Some(true) && !possible {
+        return Err(Failure::setup("the serial arm reads no DAX devices: leave it out of --arm"));
     }
+    Ok(possible && plan.serial.unwrap_or(plan.requests.is_none()))
 }
 
 /// The measured arms. What lies in the pool, or on the file after writes, is not looked at here.

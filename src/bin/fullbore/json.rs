@@ -73,6 +73,12 @@ fn urgent(looped: &Looped) -> Value {
     })
 }
 
+/// When each request completed, a line for people.
+pub fn completions(looped: &Looped) -> String {
+    let at: Vec<String> = looped.completed.iter().map(|at| format!("{:.3}", at.as_secs_f64())).collect();
+    format!("  completed after s: {}", at.join(" "))
+}
+
 /// What people read below the row of a loop over requests.
 pub fn lines(looped: &Looped, probe: bool) -> Vec<String> {
     let mut lines = Vec::new();
@@ -120,6 +126,7 @@ mod tests {
             text.contains("2 urgent loads with 7 requests or more queued: p50 1.00 ms max 3.00 ms"),
             "{text}"
         );
+        assert_eq!(completions(&looped), "  completed after s: 1.000");
         assert!(lines(&Looped::default(), true)[0].contains("--seconds"));
         assert!(lines(&Looped::default(), false).is_empty());
         assert_eq!(urgent(&looped)["ms"], json!([2.0, 3.0]));

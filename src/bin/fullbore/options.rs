@@ -225,6 +225,9 @@ impl BenchArgs {
             Some(arms) if arms.serial && self.loop_of_requests()?.is_some() => {
                 refuse("--arm=serial has one command in flight, no requests: leave it out")
             }
+            Some(arms) if arms.serial && !host => {
+                refuse("--arm=serial loads to host memory: leave it out, or --mem")
+            }
             Some(arms) if arms.depths.iter().any(|&n| n == 0 || n > 4096) => {
                 refuse("--arm names what is in flight: give 1 to 4096, or serial")
             }

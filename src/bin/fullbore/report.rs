@@ -85,6 +85,9 @@ impl<'a> Report<'a> {
         let probe = self.plan.requests.as_ref().is_some_and(|requests| requests.probe);
         let looped = row.outcome.looped.as_ref();
         self.say(&looped.map_or_else(Vec::new, |looped| json::lines(looped, probe)));
+        // In a file there is room for it.
+        let completions = looped.filter(|_| self.plan.output.is_some()).map(json::completions);
+        self.say(completions.as_slice());
         self.rows.push(row);
     }
 
