@@ -10,7 +10,8 @@ use std::time::Duration;
 /// CPU time of this process, all threads, in user and kernel.
 fn cpu() -> Duration {
     let usage = getrusage(UsageWho::RUSAGE_SELF).expect("a process knows its usage");
-    let time = |t: TimeVal| Duration::from_secs(t.tv_sec() as u64) + Duration::from_micros(t.tv_usec() as u64);
+    let time =
+        |t: TimeVal| Duration::from_secs(t.tv_sec() as u64) + Duration::from_micros(t.tv_usec() as u64);
     time(usage.user_time()) + time(usage.system_time())
 }
 

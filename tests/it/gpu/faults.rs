@@ -1,7 +1,7 @@
 //! The driver fails at each of its calls in turn: every transfer ends once, the error says what and where, and what
 //! comes later works where it can.
 
-use super::rig::{KIB, MIB, Rig, SEED, WAIT, failed, given_out, gpu};
+use super::rig::{KIB, MIB, Rig, SEED, WAIT, failed, given_out, gpu, ok};
 use crate::support::cuda::{EVER, Fake};
 use fullbore::{Engine, ErrorKind, OpenOptions, Path, Target, Transfer};
 
@@ -35,10 +35,15 @@ fn a_mapping_that_is_not_registered_goes_by_bounce_and_says_why() {
         let (path, target) = rig.file(20 * MIB, OpenOptions::read().mapped());
         let report = rig.engine.path(&target, &rig.region);
         assert_eq!(report.path, Path::PinnedBounce);
-        assert!(report.reason.contains("801") && report.reason.contains("cuMemHostRegister"), "{}", report.reason);
+        assert!(
+            report.reason.contains("801") && report.reason.contains("cuMemHostRegister"),
+            "{}",
+            report.reason
+        );
         let done = rig.read(&target, 7, 9, 17 * MIB);
-        done.result.expect("it lands");
-        assert!(done.paths.contains(Path::PinnedBounce) && !done.paths.contains(Path::DaxToGpu), "{}", done.paths);
+        let paths = done.paths;
+        ok(done);
+        assert!(paths.contains(Path::PinnedBounce) && !paths.contains(Path::DaxToGpu), "{paths}");
         rig.check(7, 9, 17 * MIB);
         let refused = rig.to_read(&target, 0, 0, MIB).require(Path::DaxToGpu);
         let refused = rig.client.submit(refused).map(drop).expect_err("it is not the path").error;
@@ -52,7 +57,11 @@ fn a_mapping_that_is_not_registered_goes_by_bounce_and_says_why() {
         assert_eq!(engine.path(&target, &region).path, Path::PinnedBounce);
         let range = region.range(0..1 << 20).expect("a range");
         let client = engine.client().expect("a client");
-        let done = client.submit(Transfer::read(&target).extent(5, range)).expect("accepted").wait().expect("an end");
+        let done = client
+            .submit(Transfer::read(&target).extent(5, range))
+            .expect("accepted")
+            .wait()
+            .expect("an end");
         done.result.expect("it lands");
         let bytes = fake.peek(region.as_ptr() as u64, 1 << 20);
         assert_eq!(crate::support::first_mismatch(&bytes, 5, SEED), None);
@@ -104,7 +113,11 @@ fn a_region_that_cannot_be_made_leaves_nothing_behind() {
                 let failed = (what == given || faults[0].0 == "register" && what.contains("Register")) as i64;
                 assert_eq!(is - was, failed, "{what} after {faults:?}");
             }
-            assert_eq!(engine.stats().lanes.iter().filter(|l| l.drive.is_some()).count(), 0, "no lane is left");
+            assert_eq!(
+                engine.stats().lanes.iter().filter(|l| l.drive.is_some()).count(),
+                0,
+                "no lane is left"
+            );
             // SAFETY: as above.
             let region = unsafe { engine.register_cuda(memory, 1 << 20) }.expect("the second try works");
             region.release(WAIT).expect("it is released");
@@ -199,8 +212,7 @@ fn broken(test: &str, polling: bool, after: u64) {
         let reads = (0..3).map(|i| rig.to_read(&target, 0, i * 32 * MIB, 32 * MIB));
         let store = rig.add(Transfer::write(&target), 0, 96 * MIB, 32 * MIB);
         let tickets: Vec<_> = reads.chain([store]).map(|t| rig.submit(t)).collect();
-        let done: Vec<_> =
-            tickets.into_iter().map(|mut t| t.wait_timeout(WAIT).expect("an end")).collect();
+        let done: Vec<_> = tickets.into_iter().map(|mut t| t.wait_timeout(WAIT).expect("an end")).collect();
         assert!(done.iter().any(|done| done.result.is_err()));
         for done in done.into_iter().filter(|done| done.result.is_err()) {
             failed(done, LAUNCH_FAILED);
@@ -214,7 +226,8 @@ fn broken(test: &str, polling: bool, after: u64) {
         assert_eq!(rig.engine.stats().active, 0);
         rig.region.release(WAIT).expect("nothing is in flight");
         drop((host, rig.engine));
-        let error = Engine::builder().build().expect("an engine").alloc_gpu(0, 4096).expect_err("still broken");
+        let error =
+            Engine::builder().build().expect("an engine").alloc_gpu(0, 4096).expect_err("still broken");
         assert_eq!(error.cuda_code(), Some(LAUNCH_FAILED), "{error}");
     });
 }
@@ -240,7 +253,7 @@ fn a_context_that_was_reset_ends_everything_once() {
         }
         let error = rig.read(&target, 0, 0, MIB).result.expect_err("its memory is gone");
         assert!(error.to_string().contains("new engine"), "{error}");
-        drop(rig);
+        drop((rig.engine, rig.client, target));
         fake.clear_violations(); // copies into memory that the reset took away are the program's fault
         let new = Rig::new(fake, Engine::builder(), 4 * MIB);
         let target = new.engine.open(path, OpenOptions::read()).expect("a target");
@@ -253,7 +266,9 @@ fn a_context_that_was_reset_ends_everything_once() {
 #[test]
 fn events_that_fail_are_survived() {
     gpu("gpu::faults::events_that_fail_are_survived", &[], |fake| {
-        for (fault, polling) in ["event_create", "event_record", "event_sync"].map(|f| [(f, false), (f, true)]).concat() {
+        for (fault, polling) in
+            ["event_create", "event_record", "event_sync"].map(|f| [(f, false), (f, true)]).concat()
+        {
             let rig = Rig::new(fake, Engine::builder().gpu_polling(polling), 20 * MIB);
             let (_, target) = rig.file(20 * MIB, OpenOptions::write());
             fake.order(fault, 0, EVER);
@@ -274,7 +289,9 @@ fn events_that_fail_are_survived() {
 #[test]
 fn pieces_are_copied_one_by_one_where_there_is_no_kernel() {
     gpu("gpu::faults::pieces_are_copied_one_by_one_where_there_is_no_kernel", &[], |fake| {
-        for (fault, after) in [("module", 0), ("alloc", 0), ("alloc", 2), ("host_alloc", 1), ("stream_create", 0)] {
+        for (fault, after) in
+            [("module", 0), ("alloc", 0), ("alloc", 2), ("host_alloc", 1), ("stream_create", 0)]
+        {
             let rig = rig(fake);
             let (path, target) = rig.file(2 * MIB, OpenOptions::write());
             fake.order(fault, after, EVER);

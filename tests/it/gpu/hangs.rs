@@ -1,6 +1,6 @@
 //! Copies that are slow, or do not end: deadlines, quarantine, memory that goes meanwhile, an engine that goes.
 
-use super::rig::{MIB, Rig, WAIT, gpu};
+use super::rig::{MIB, Rig, WAIT, gpu, ok};
 use crate::support::cuda::Fake;
 use crate::support::eventually;
 use fullbore::{Engine, EngineBuilder, ErrorKind, OpenOptions, ReleaseError, Transfer};
@@ -27,8 +27,12 @@ fn slow_copies_and_copies_that_hang_for_a_while_are_only_late() {
             let (_, target) = rig.file(20 * MIB, OpenOptions::write());
             fake.order("slow", 0, 4);
             let done = rig.read(&target, 3, 5, 19 * MIB);
-            done.result.expect("it lands");
-            assert!(done.times.total >= Duration::from_millis(100), "the time is the copies': {:?}", done.times);
+            assert!(
+                done.times.total >= Duration::from_millis(100),
+                "the time is the copies': {:?}",
+                done.times
+            );
+            ok(done);
             rig.check(3, 5, 19 * MIB);
             for write in [false, true] {
                 let (name, transfer) = match write {
@@ -39,7 +43,10 @@ fn slow_copies_and_copies_that_hang_for_a_while_are_only_late() {
                 fake.order("hang", 0, 1);
                 let mut ticket = rig.submit(rig.add(transfer, 0, 0, 20 * MIB));
                 copying(fake, name, before);
-                assert!(ticket.wait_timeout(Duration::from_millis(100)).is_none(), "it is not told before its end");
+                assert!(
+                    ticket.wait_timeout(Duration::from_millis(100)).is_none(),
+                    "it is not told before its end"
+                );
                 fake.release();
                 ticket.wait_timeout(WAIT).expect("an end").result.expect("it was only late");
             }
@@ -113,7 +120,9 @@ fn what_waits_behind_a_copy_that_hangs_times_out() {
             assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
             assert_eq!(done.bytes, 0);
             assert!(done.times.total < SECOND + LATE, "{:?}", done.times);
-            assert!(done.transfer.is_some_and(|t| t.extents().iter().all(|e| e.error() == Some(libc::ETIMEDOUT))));
+            assert!(
+                done.transfer.is_some_and(|t| t.extents().iter().all(|e| e.error() == Some(libc::ETIMEDOUT)))
+            );
         }
         let error = first.wait_timeout(WAIT).expect("an end").result.expect_err("it never ended");
         assert_eq!(error.kind(), ErrorKind::Abandoned, "{error}");
@@ -140,7 +149,10 @@ fn an_engine_with_a_copy_that_hangs_can_be_dropped() {
             let before = fake.count("cuMemcpyHtoDAsync_v2");
             let submit = |i: usize| {
                 let range = region.range(i * 20 << 20..(i + 1) * 20 << 20).expect("a range");
-                client.submit(Transfer::read(&target).extent(0, range)).map_err(|r| r.error).expect("accepted")
+                client
+                    .submit(Transfer::read(&target).extent(0, range))
+                    .map_err(|r| r.error)
+                    .expect("accepted")
             };
             let tickets: Vec<_> = (0..3).map(submit).collect();
             copying(fake, "cuMemcpyHtoDAsync_v2", before);
@@ -149,10 +161,15 @@ fn an_engine_with_a_copy_that_hangs_can_be_dropped() {
             assert!(begin.elapsed() < 2 * SECOND + LATE, "drop took {:?}", begin.elapsed());
             let kinds: Vec<_> = tickets
                 .into_iter()
-                .map(|mut t| t.wait_timeout(SECOND).expect("an end").result.expect_err("it did not land").kind())
+                .map(|mut t| {
+                    t.wait_timeout(SECOND).expect("an end").result.expect_err("it did not land").kind()
+                })
                 .collect();
             assert_eq!(kinds[0], ErrorKind::Abandoned);
-            assert!(kinds.iter().all(|k| matches!(k, ErrorKind::Abandoned | ErrorKind::Shutdown)), "{kinds:?}");
+            assert!(
+                kinds.iter().all(|k| matches!(k, ErrorKind::Abandoned | ErrorKind::Shutdown)),
+                "{kinds:?}"
+            );
             match region.release(SECOND) {
                 Err(ReleaseError::Quarantined(region)) => std::mem::forget(region),
                 other => panic!("a copy may still land in it: {other:?}"),
@@ -200,7 +217,7 @@ fn a_cancelled_transfer_ends_once_and_says_what_landed() {
         let rig = Rig::new(fake, Engine::builder().bounce(1 << 20, 4), 64 * MIB);
         let (_, target) = rig.file(64 * MIB, OpenOptions::write());
         let (_, mapped) = rig.file(64 * MIB, OpenOptions::read().mapped());
-        for (target, write) in [(&target, false), (&target, true), (&mapped, false)] {
+        for (target, write) in [(&target, false), (&mapped, false), (&target, true)] {
             let transfer = if write { Transfer::write(target) } else { Transfer::read(target) };
             rig.poison(0, 64 * MIB);
             let mut ticket = rig.submit(rig.add(transfer, 0, 0, 64 * MIB));
@@ -209,7 +226,11 @@ fn a_cancelled_transfer_ends_once_and_says_what_landed() {
             let done = ticket.wait_timeout(WAIT).expect("an end");
             let error = done.result.expect_err("64 MiB take 64 ms");
             assert_eq!(error.kind(), ErrorKind::Cancelled, "{error}");
-            assert!(done.bytes < 64 * MIB && done.times.total < Duration::from_millis(60), "{:?}", done.times);
+            assert!(
+                done.bytes < 64 * MIB && done.times.total < Duration::from_millis(60),
+                "{:?}",
+                done.times
+            );
             assert_eq!(rig.engine.stats().active, 0);
             if !write {
                 rig.check(0, 0, done.bytes / MIB * MIB); // copies are in order

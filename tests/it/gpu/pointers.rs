@@ -100,16 +100,19 @@ fn all_calls(fake: Fake) {
                 })
             };
             for transfer in [make(Transfer::read(&target))] {
-                let done = fake.unchanged(|| client.submit(transfer).expect("accepted").wait().expect("an end"));
+                let done =
+                    fake.unchanged(|| client.submit(transfer).expect("accepted").wait().expect("an end"));
                 done.result.expect("it lands");
                 fake.unchanged(|| drop(done.transfer));
             }
-            let done = fake.unchanged(|| client.submit(make(Transfer::write(&target))).expect("accepted").wait());
+            let done =
+                fake.unchanged(|| client.submit(make(Transfer::write(&target))).expect("accepted").wait());
             done.expect("an end").result.expect("it is written");
             let mut list = [crate::support::load::raw(0, region.as_ptr(), 1 << 20)];
             let mut out = Vec::new();
             // SAFETY: list and memory stay until the completion.
-            fake.unchanged(|| unsafe { client.submit_raw(&target, Op::Read, &mut list, 1) }).expect("accepted");
+            fake.unchanged(|| unsafe { client.submit_raw(&target, Op::Read, &mut list, 1) })
+                .expect("accepted");
             fake.unchanged(|| client.wait(1, &mut out, Some(WAIT))).expect("an end");
             out.remove(0).result.expect("it lands");
         }
@@ -125,7 +128,8 @@ fn all_calls(fake: Fake) {
     fake.unchanged(|| own.export_dma_buf()).expect("a dma-buf");
     for (fault, make) in [("alloc", true), ("pointer", false), ("retain", true)] {
         fake.order(fault, 0, 1);
-        let made = fake.unchanged(|| if make { engine.alloc_gpu(0, 4096) } else { register(&engine, memory, 9) });
+        let made =
+            fake.unchanged(|| if make { engine.alloc_gpu(0, 4096) } else { register(&engine, memory, 9) });
         made.map(drop).expect_err(fault);
     }
     fake.unchanged(|| region.release(WAIT)).expect("it is released");
@@ -188,7 +192,8 @@ fn without_a_driver_the_rest_works() {
         }
         let folder = crate::support::folders().remove(0);
         let path = folder.file("data", MIB, 3);
-        let (client, region) = (engine.client().expect("a client"), engine.alloc_host(1 << 20).expect("memory"));
+        let (client, region) =
+            (engine.client().expect("a client"), engine.alloc_host(1 << 20).expect("memory"));
         for options in [OpenOptions::read(), OpenOptions::read().mapped()] {
             let target = engine.open(&path, options).expect("a target");
             crate::support::load::load(&client, &target, region.lease(0..1 << 20).expect("a lease"), 0, 3);

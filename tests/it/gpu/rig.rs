@@ -107,6 +107,14 @@ impl Rig {
     }
 }
 
+/// A transfer that went well; its memory is free again.
+#[track_caller]
+pub fn ok(done: Completion) {
+    done.result.as_ref().expect("it is moved");
+    let asked = done.transfer.as_ref().map(|t| t.extents().iter().map(|e| e.len()).sum());
+    assert_eq!(asked, Some(done.bytes));
+}
+
 /// What the driver failed: the error says what it answered, of which target, where; the transfer comes back, and its
 /// bytes are those of its extents.
 #[track_caller]

@@ -34,11 +34,16 @@ fn objects_land_on_the_gpu_that_they_are_for() {
             let at = i / GPUS as usize * (8 << 20);
             let region = &s.regions[i % GPUS as usize];
             let range = region.range(at..at + (7 << 20) + i).expect("a range");
-            (region.as_ptr() as u64 + at as u64, Transfer::read(&s.target).extent(i as u64 * 2 * MIB + i as u64, range))
+            (
+                region.as_ptr() as u64 + at as u64,
+                Transfer::read(&s.target).extent(i as u64 * 2 * MIB + i as u64, range),
+            )
         };
         let objects: Vec<_> = (0..24).map(object).collect();
-        let tickets: Vec<_> =
-            objects.into_iter().map(|(at, t)| (at, s.client.submit(t).map_err(|r| r.error).expect("accepted"))).collect();
+        let tickets: Vec<_> = objects
+            .into_iter()
+            .map(|(at, t)| (at, s.client.submit(t).map_err(|r| r.error).expect("accepted")))
+            .collect();
         for (i, (at, ticket)) in tickets.into_iter().enumerate() {
             ticket.wait().expect("an end").result.expect("it lands");
             let bytes = fake.peek(at, (7 << 20) + i);
@@ -57,7 +62,11 @@ fn objects_land_on_the_gpu_that_they_are_for() {
         fake.order("copy", 0, 1);
         let [a, b] = [0, 1].map(|gpu: usize| {
             let range = s.regions[gpu].range(0..4096).expect("a range");
-            s.client.submit(Transfer::read(&s.target).extent(0, range)).expect("accepted").wait().expect("an end")
+            s.client
+                .submit(Transfer::read(&s.target).extent(0, range))
+                .expect("accepted")
+                .wait()
+                .expect("an end")
         });
         assert!(a.result.is_err() && b.result.is_ok());
     });
@@ -111,7 +120,9 @@ fn pointers(s: &Several, fake: Fake) {
     let mut lists: Vec<Vec<RawExtent>> = (0..GPUS as usize)
         .map(|gpu| {
             let base = s.regions[gpu].as_ptr();
-            (0..40).map(|i: usize| raw(i as u64 * 65_537, base.wrapping_add(i * 37 % 40 * 70_001), 65_537)).collect()
+            (0..40)
+                .map(|i: usize| raw(i as u64 * 65_536, base.wrapping_add(i * 37 % 40 * 70_001), 65_536))
+                .collect()
         })
         .collect();
     for op in [Op::Read, Op::Write] {
@@ -124,11 +135,11 @@ fn pointers(s: &Several, fake: Fake) {
         assert_eq!(done.len(), GPUS as usize);
         for done in done {
             done.result.expect("it is moved");
-            assert_eq!(done.bytes, 40 * 65_537);
+            assert_eq!(done.bytes, 40 * 65_536);
         }
         for list in &lists {
             for extent in list {
-                let bytes = fake.peek(extent.ptr as u64, 65_537);
+                let bytes = fake.peek(extent.ptr as u64, 65_536);
                 assert_eq!(first_mismatch(&bytes, extent.offset, SEED), None, "at {}", extent.offset);
             }
         }
