@@ -29,7 +29,12 @@ impl Words {
     pub fn new(gpu: &Arc<Gpu>) -> Result<Arc<Words>, CudaError> {
         let memory = ManuallyDrop::new(HostMemory::new(gpu, WORDS * size_of::<u32>())?);
         let there = memory.on_device()?;
-        Ok(Arc::new(Words { memory, there, free: Mutex::new((0..WORDS as u16).collect()), waited: AtomicBool::new(false) }))
+        Ok(Arc::new(Words {
+            memory,
+            there,
+            free: Mutex::new((0..WORDS as u16).collect()),
+            waited: AtomicBool::new(false),
+        }))
     }
 
     /// A word that nobody else has; `None`: all are taken.

@@ -99,7 +99,8 @@ fn a_region_that_cannot_be_made_leaves_nothing_behind() {
             (&[("pointer", 0)], 999, ""),
             (&[("stream_create", 0)], 2, "cuStreamCreateWithPriority"),
             (&[("stream_create", 1)], 2, "cuStreamCreateWithPriority"),
-            (&[("register", 0), ("host_alloc", 0)], 2, "cuMemHostAlloc"),
+            (&[("host_alloc", 0)], 2, "cuMemHostAlloc"),
+            (&[("register", 0), ("host_alloc", 1)], 2, "cuMemHostAlloc"),
         ] {
             let engine = Engine::builder().build().expect("an engine");
             let before = given_out(fake);

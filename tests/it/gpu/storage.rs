@@ -64,9 +64,9 @@ fn a_file_cut_short_fails_only_what_it_lacks() {
 fn a_mapping_that_is_too_short_is_refused() {
     gpu("gpu::storage::a_mapping_that_is_too_short_is_refused", &[], |fake| {
         let rig = Rig::new(fake, Engine::builder(), 4 * MIB);
-        let (_, target) = rig.file(MIB, OpenOptions::read().mapped());
+        let (_, target) = rig.file(2 * MIB, OpenOptions::read().mapped());
         let refused = |transfer| rig.client.submit(transfer).map(drop).expect_err("refused").error;
-        let past = refused(rig.to_read(&target, MIB - 4096, 0, 8192));
+        let past = refused(rig.to_read(&target, 2 * MIB - 4096, 0, 8192));
         assert_eq!(past.kind(), ErrorKind::OutOfBounds, "{past}");
         let store = refused(rig.add(Transfer::write(&target), 0, 0, 4096));
         assert_eq!(store.kind(), ErrorKind::ReadOnly, "{store}");
@@ -162,7 +162,7 @@ fn a_load_whose_storage_hangs_ends_in_time() {
         let builder = Engine::builder().lanes(2).deadline(Some(SECOND)).grace(SECOND).bounce(1 << 20, 4);
         let rig = Rig::new(fake, builder, 20 * MIB);
         // The mapping's pages are those of a memory file that is watched: whoever copies from it hangs.
-        let path = rig.folder.file("data", 8 * MIB, SEED);
+        let path = rig.folder.file("hanging", 8 * MIB, SEED);
         let target = hanging(&rig, &path, &stuck);
         let begin = Instant::now();
         let mut ticket = rig.submit(rig.add(Transfer::write(&target), 0, 0, 4 * MIB));
