@@ -287,10 +287,11 @@ impl Turns for GpuLane {
         self.reap();
         self.let_go();
         self.fill();
-        if self.broken.is_some() && self.busy() == 0 {
+        let idle = self.busy() == 0 && self.schedules.iter().all(Schedule::is_empty);
+        // Not before all that is queued was told why.
+        if self.broken.is_some() && idle {
             return Err(libc::EIO); // memory that is registered from now on gets a new lane
         }
-        let idle = self.busy() == 0 && self.schedules.iter().all(Schedule::is_empty);
         if self.stopping && idle {
             return Ok(false);
         }

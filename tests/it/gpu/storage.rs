@@ -173,7 +173,7 @@ fn a_load_whose_storage_hangs_ends_in_time() {
         // The GPU's lane goes on with other targets.
         let (_, other) = rig.file(4 * MIB, OpenOptions::read());
         rig.read(&other, 0, 0, 4 * MIB).result.expect("other files are not concerned");
-        stuck.serve((mapping(&path) + 4096) as *mut u8, (8 << 20) - 4096);
+        stuck.serve(mapping(&path) as *mut u8, 8 << 20);
         assert!(
             eventually(WAIT, || rig.engine.stats().active == 0 && rig.engine.stats().quarantined_bytes == 0)
         );
