@@ -1,7 +1,8 @@
 //! GPU memory, over the stand-ins for libcuda and libcufile (tests/fake_cuda): found and loaded as the real ones are.
 
-mod cufile;
 mod cpu;
+mod cufile;
+mod edges;
 mod faults;
 mod hangs;
 mod marks;

@@ -219,7 +219,8 @@ fn broken(test: &str, polling: bool, after: u64) {
             failed(done, LAUNCH_FAILED);
         }
         let error = rig.read(&target, 0, 0, MIB).result.expect_err("broken");
-        let why = error.cuda_code() == Some(LAUNCH_FAILED) && error.to_string().contains("restart the process");
+        let why =
+            error.cuda_code() == Some(LAUNCH_FAILED) && error.to_string().contains("restart the process");
         assert!(why || error.kind() == ErrorKind::LaneFailed, "{error}");
         rig.run(pieces(&rig, Transfer::read(&target))).result.expect_err("broken");
         let host = rig.engine.alloc_host(1 << 20).expect("memory");
