@@ -8,7 +8,7 @@ as .safetensors for the rivals that need it), measures the ceilings, then the ro
 ratios, their spread, and which ceiling binds. A rival with several settings is tried in each first, and its best one runs.
 The first run of each side is not counted and checks its bytes; the rivals check theirs after every load.
 
-The kit: fullbore, ring_loop and urgent from this repository, and fio; one that was built with ./configure --build-static
+The kit: fullbore and ring_loop from this repository, and fio; one that was built with ./configure --build-static
 --disable-native runs anywhere. Python finds the rivals (kvikio, fastsafetensors, InstantTensor, torch) by PYTHONPATH; one
 that is missing fails its row only.
 
@@ -26,7 +26,7 @@ import subprocess
 import sys
 import time
 
-from ours import BOUNCE, DISK_BYTES, GIB, KEYS, OBJECT, OURS, REQUEST, TMPFS_BYTES, URGENT_KEYS, Failed, ours
+from ours import BOUNCE, DISK_BYTES, GIB, KEYS, OBJECT, OURS, REQUEST, TMPFS_BYTES, Failed, ours
 from sides import HERE, Run, best, close, fio, plain, ring, served, whole
 
 
@@ -34,7 +34,7 @@ def arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--rows", default=",".join(ROWS), help=f"of {','.join(ROWS)}")
     p.add_argument("--pairs", type=int, default=5)
-    p.add_argument("--kit", default="kit", help="folder with the programs: fullbore, urgent, ring_loop, fio (kit)")
+    p.add_argument("--kit", default="kit", help="folder with the programs: fullbore, ring_loop, fio (kit)")
     p.add_argument("--tmpfs", default="/dev/shm/fullbore-rows")
     p.add_argument("--disk", default="/var/tmp/fullbore-rows")
     p.add_argument("--out", default=os.environ.get("OUT", "."))
@@ -219,15 +219,14 @@ def row_scattered(run):
 
 
 def row_urgent(run):
+    checked = ours(run, "urgent", True)
     found = []
     for _ in range(run.a.pairs):
-        out = run.shell(OURS["urgent"].format(f=run.a.tmpfs, **run.names), answer={"urgent_ms": [1.1, 1.3], "verified": True})
-        values = out[URGENT_KEYS["ms"]]
-        found += values if isinstance(values, list) else [values]
-        if not out.get(URGENT_KEYS["verified"]):
-            raise Failed("urgent: its bytes were not verified")
+        found += ours(run, "urgent")["urgent"] or []
+    if not found:
+        raise Failed(f"urgent: no {KEYS['urgent']} in the report: mend KEYS")
     add(run, "an urgent 8 MiB load while 32 GiB of others are queued: ms", statistics.median(found), None, found, 3, True,
-        verified=True)
+        verified=checked["verified"])
 
 
 def row_pieces(run):

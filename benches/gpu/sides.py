@@ -25,7 +25,7 @@ class Run:
     def __init__(self, a):
         self.a, self.start, self.results, self.ceilings, self.sides = a, time.monotonic(), [], {}, {}
         kit = pathlib.Path(a.kit).resolve()
-        self.names = {"fb": kit / "fullbore", "urgent": kit / "urgent", "ring": kit / "ring_loop", "fio": kit / "fio"}
+        self.names = {"fb": kit / "fullbore", "ring": kit / "ring_loop", "fio": kit / "fio"}
         self.tools = {}
         self.log = None if a.dry else open(pathlib.Path(a.out) / "rows.log", "a")
 

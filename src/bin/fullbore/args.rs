@@ -1,15 +1,13 @@
 //! The command line of `bench`, in fio's `--key=value` style, and the checked plan made from it.
 
-use std::ffi::OsString;
-use std::mem;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgAction, ValueEnum};
 use fullbore::Lanes;
 
 use crate::failure::Failure;
+use crate::member;
 use crate::options::{Memory, MoreArgs, Requests, TargetKind};
 use crate::units;
 
@@ -235,7 +233,7 @@ impl BenchArgs {
         self.check_sizes()?;
         self.check_combinations()?;
         self.check_more()?;
-        let files = self.filename.as_deref().map_or_else(|| Ok(Vec::new()), files)?;
+        let files = self.filename.as_deref().map_or_else(|| Ok(Vec::new()), member::names)?;
         self.check_stripe(files.len())?;
         if self.polled && files.is_empty() {
             return refuse("--polled is for NVMe namespaces: add --filename=/dev/ng0n1 or leave it out");
@@ -374,27 +372,6 @@ fn lanes(text: &str) -> Result<Lanes, String> {
         "numa" => Ok(Lanes::PerNuma),
         number => number.parse().map(Lanes::Count).map_err(|_| "write auto, queue, numa or a number".into()),
     }
-}
-
-/// The names in `--filename`: a colon parts them, as in fio, and `\:` is a colon.
-fn files(text: &Path) -> Result<Vec<PathBuf>, Failure> {
-    let (mut names, mut name) = (Vec::new(), Vec::new());
-    let mut bytes = text.as_os_str().as_bytes().iter().copied();
-    loop {
-        let byte = bytes.next();
-        match byte {
-            Some(b'\\') if matches!(bytes.clone().next(), Some(b':' | b'\\')) => name.extend(bytes.next()),
-            Some(b':') | None => names.push(PathBuf::from(OsString::from_vec(mem::take(&mut name)))),
-            Some(byte) => name.push(byte),
-        }
-        if byte.is_none() {
-            break;
-        }
-    }
-    if names.iter().any(|name| name.as_os_str().is_empty()) {
-        return refuse("--filename has an empty name: give A or A:B, and \\: for a colon in a name");
-    }
-    Ok(names)
 }
 
 fn refuse<T>(text: impl Into<String>) -> Result<T, Failure> {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::args::{BenchArgs, Limit, Plan};
 use crate::failure::Failure;
+use crate::options::{Memory, Requests};
 
 #[derive(Parser)]
 struct Line {
@@ -87,6 +88,34 @@ fn bad_combinations_are_one_line_with_a_remedy() {
         "--compare=fio --rw=randread",
         "--compare=fio --runtime=5",
         "--allow-destructive",
+        "--requests=0",
+        "--mark-every=0",
+        "--request_size=1m",
+        "--request_size=1000k --bs=1000",
+        "--request_size=20971521",
+        "--inflight=0",
+        "--inflight=257",
+        "--requests=8 --iodepth=4",
+        "--requests=8 --numjobs=2",
+        "--requests=8 --arm=serial,4",
+        "--requests=8 --compare=fio",
+        "--scatter=0",
+        "--scatter=1000",
+        "--scatter=24k",
+        "--scatter=20k --request_size=1g",
+        "--scatter=32k --compare=fio",
+        "--mem=gpu:0 --compare=fio",
+        "--target=dax --compare=fio",
+        "--filename=/dev/ng0n1 --polled --target=dax",
+        "--bounce=8m,8",
+        "--gpu_outstanding=32m",
+        "--polling",
+        "--arm=0",
+        "--arm=5000",
+        "--arm=4096 --numjobs=17",
+        "--repeat=0",
+        "--seconds=0",
+        "--seconds=1 --compare=fio",
     ] {
         let Err(Failure::Setup(text)) = plan(line) else { panic!("{line} was taken") };
         assert!(!text.contains('\n') && text.contains(": "), "{line}: {text}");
@@ -117,6 +146,56 @@ fn lanes_are_a_number_or_a_rule() {
     assert_eq!(lanes("--lanes=numa"), Ok(Lanes::PerNuma));
     assert_eq!(lanes("--lanes=64"), Ok(Lanes::Count(64)));
     assert!(lanes("--lanes=many").is_err() && lanes("--lanes=-1").is_err());
+}
+
+#[test]
+fn memory_is_of_the_host_or_of_gpus() {
+    let memory = |line: &str| plan(line).map(|plan| plan.memory);
+    assert_eq!(memory("").unwrap(), Memory::default());
+    assert_eq!(memory("--mem=host").unwrap().name(), "host");
+    let gpus = memory("--mem=gpu:1,0 --bounce=4m,16 --gpu_outstanding=16m --polling --scatter=32k").unwrap();
+    assert_eq!((gpus.gpus.clone(), gpus.name()), (vec![1, 0], "gpu:1,0".into()));
+    assert_eq!((gpus.bounce, gpus.outstanding), (Some((4 << 20, 16)), Some(16 << 20)));
+    assert!(gpus.polling && gpus.scatter == Some(32 << 10));
+    for bad in ["gpu", "gpu:", "gpu:x", "gpu:0,", "gpu:0,0", "gpu:-1", "cuda:0"] {
+        assert!(memory(&format!("--mem={bad}")).is_err(), "{bad}");
+    }
+    for bad in ["8m", "8m,", ",8", "8m,x"] {
+        assert!(memory(&format!("--mem=gpu:0 --bounce={bad}")).is_err(), "{bad}");
+    }
+    assert!(!plan("").unwrap().mapped && plan("--target=dax").unwrap().mapped && plan("--target=x").is_err());
+}
+
+#[test]
+fn requests_are_asked_for_by_any_of_their_options() {
+    assert_eq!(plan("").unwrap().requests, None);
+    let loops = |line: &str| {
+        let plan = plan(line).unwrap();
+        (plan.depths.clone(), plan.item(), plan.objects_an_item(), plan.requests.unwrap())
+    };
+    let defaults =
+        Requests { count: 32, size: 4 << 30, think: Duration::ZERO, mark_every: None, probe: false };
+    assert_eq!(loops("--inflight=8"), (vec![8], 4 << 30, 205, defaults.clone()));
+    assert_eq!(loops("--requests=3").0, [3], "no more in flight than there are");
+    let marked = Requests { mark_every: Some(5), think: Duration::from_millis(7), ..defaults.clone() };
+    assert_eq!(loops("--mark-every=5 --think_ms=7"), (vec![8], 4 << 30, 205, marked));
+    let probe = Requests { probe: true, count: 9, size: 40 << 20, ..defaults };
+    assert_eq!(loops("--priority-probe --requests=9 --request_size=40m"), (vec![9], 40 << 20, 2, probe));
+    assert_eq!(loops("--requests=64 --arm=1,16").0, [1, 16]);
+    assert!(plan("--inflight=8 --arm=1").is_err());
+}
+
+#[test]
+fn arms_are_named_and_repeated() {
+    let arms = |line: &str| plan(line).map(|plan| (plan.serial, plan.depths, plan.repeat));
+    assert_eq!(arms("--arm=8").unwrap(), (Some(false), vec![8], 1));
+    assert_eq!(arms("--arm=serial,1,8 --repeat=3").unwrap(), (Some(true), vec![1, 8], 3));
+    assert_eq!(arms("--arm=serial").unwrap(), (Some(true), vec![], 1));
+    assert_eq!(arms("").unwrap().0, None);
+    assert!(arms("--arm=many").is_err() && arms("--arm=").is_err() && arms("--arm=8 --iodepth=8").is_err());
+    let limit = Limit { time_based: true, runtime: Some(Duration::from_millis(1500)) };
+    assert_eq!(plan("--seconds=1500ms").unwrap().limit, limit);
+    assert!(plan("--seconds=1 --runtime=1").is_err());
 }
 
 #[test]

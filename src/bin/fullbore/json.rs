@@ -74,7 +74,7 @@ fn urgent(looped: &Looped) -> Value {
 }
 
 /// What people read below the row of a loop over requests.
-pub fn lines(looped: &Looped) -> Vec<String> {
+pub fn lines(looped: &Looped, probe: bool) -> Vec<String> {
     let mut lines = Vec::new();
     let mark = |(objects, times): &(u64, LatencySummary)| {
         format!("after {} p50 {} p99 {}", count(*objects, "object"), nanos(times.p50), nanos(times.p99))
@@ -84,7 +84,9 @@ pub fn lines(looped: &Looped) -> Vec<String> {
         [only] => lines.push(format!("  mark: {}", mark(only))),
         [first, .., last] => lines.push(format!("  marks: {}, {}", mark(first), mark(last))),
     }
-    if !looped.urgent.is_empty() {
+    if probe && looped.urgent.is_empty() {
+        lines.push("  no urgent load: it was over too soon, so add --seconds=2 or raise --requests".into());
+    } else if probe {
         let (loads, times) = (looped.urgent.len() as u64, &looped.urgent_latency);
         let least = looped.urgent.iter().map(|(_, behind)| *behind).min().unwrap_or(0);
         lines.push(format!(
@@ -112,12 +114,14 @@ mod tests {
             urgent: vec![(Duration::from_millis(2), 8), (Duration::from_millis(3), 7)],
             urgent_latency: times,
         };
-        let text = lines(&looped).join("\n");
+        let text = lines(&looped, true).join("\n");
         assert!(text.contains("marks: after 1 object p50 1.00 ms p99 2.00 ms, after 205 objects"), "{text}");
         assert!(
             text.contains("2 urgent loads with 7 requests or more queued: p50 1.00 ms max 3.00 ms"),
             "{text}"
         );
+        assert!(lines(&Looped::default(), true)[0].contains("--seconds"));
+        assert!(lines(&Looped::default(), false).is_empty());
         assert_eq!(urgent(&looped)["ms"], json!([2.0, 3.0]));
         assert_eq!(mark(&looped.marks[1])["lat_ns"]["p99"], json!(2_000_000));
     }

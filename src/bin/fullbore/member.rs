@@ -1,7 +1,10 @@
 //! What a name of `--filename` is: a file, a block device, an NVMe namespace or a DAX device, and how it is reached with the
 //! engine and without.
 
+use std::ffi::OsString;
 use std::fs;
+use std::mem;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -83,4 +86,27 @@ impl Member {
     pub fn drive(&self) -> Option<Drive> {
         self.target.as_ref().and_then(Target::drive)
     }
+}
+
+/// The names in `--filename`: a colon parts them, as in fio, and `\:` is a colon.
+pub fn names(text: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let (mut names, mut name) = (Vec::new(), Vec::new());
+    let mut bytes = text.as_os_str().as_bytes().iter().copied();
+    loop {
+        let byte = bytes.next();
+        match byte {
+            Some(b'\\') if matches!(bytes.clone().next(), Some(b':' | b'\\')) => name.extend(bytes.next()),
+            Some(b':') | None => names.push(PathBuf::from(OsString::from_vec(mem::take(&mut name)))),
+            Some(byte) => name.push(byte),
+        }
+        if byte.is_none() {
+            break;
+        }
+    }
+    if names.iter().any(|name| name.as_os_str().is_empty()) {
+        return Err(Failure::setup(
+            "--filename has an empty name: give A or A:B, and \\: for a colon in a name",
+        ));
+    }
+    Ok(names)
 }

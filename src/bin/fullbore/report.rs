@@ -82,7 +82,9 @@ impl<'a> Report<'a> {
 
     pub fn add(&mut self, row: Row) {
         self.say(&[line(&row)]);
-        self.say(&row.outcome.looped.as_ref().map_or_else(Vec::new, json::lines));
+        let probe = self.plan.requests.as_ref().is_some_and(|requests| requests.probe);
+        let looped = row.outcome.looped.as_ref();
+        self.say(&looped.map_or_else(Vec::new, |looped| json::lines(looped, probe)));
         self.rows.push(row);
     }
 

@@ -129,8 +129,9 @@ pub fn run(
     looped.completed.sort_unstable();
     looped.marks = marked.into_iter().zip(landings.iter().map(Latency::summary)).collect();
     if let Some(probed) = probed {
-        let (urgent, latency) = probed?;
-        (looped.urgent, looped.urgent_latency) = (urgent, latency.summary());
+        let probed = probed?;
+        (looped.urgent, looped.urgent_latency) = (probed.times, probed.latency.summary());
+        outcome.bytes += probed.bytes; // they were moved beside the others, and count in the paths
     }
     outcome.looped = Some(looped);
     Ok(outcome)
@@ -234,6 +235,13 @@ struct Probe {
     order: Order,
 }
 
+/// What the urgent loads came to.
+struct Probed {
+    times: Vec<(Duration, u64)>,
+    latency: Latency,
+    bytes: u64,
+}
+
 impl Probe {
     fn new(rig: &Rig, plan: &Plan, mem: Mem) -> Result<Self, Failure> {
         let order = Order::new(rig.target.size().min(plan.size.unwrap_or(u64::MAX)), mem.len() as u64, true);
@@ -241,19 +249,20 @@ impl Probe {
         Ok(Self { client: rig.engine.client().map_err(Failure::setup)?, transfer, order })
     }
 
-    fn run(mut self, shared: &Shared<'_>) -> Result<(Vec<(Duration, u64)>, Latency), Failure> {
-        let (mut times, mut latency) = (Vec::new(), Latency::new()?);
+    fn run(mut self, shared: &Shared<'_>) -> Result<Probed, Failure> {
+        let mut probed = Probed { times: Vec::new(), latency: Latency::new()?, bytes: 0 };
         shared.start.wait();
         loop {
             thread::sleep(URGENT_EVERY);
-            let behind = shared.in_flight.load(Ordering::Relaxed);
-            if shared.left.load(Ordering::Relaxed) == 0 || behind == 0 {
-                if shared.left.load(Ordering::Relaxed) > 0 {
-                    continue; // all of them think
-                }
-                return Ok((times, latency));
+            // Once the time is over the others become fewer.
+            if shared.left.load(Ordering::Relaxed) == 0 || shared.feed.time_is_over() {
+                return Ok(probed);
             }
-            let offset = self.order.offset(times.len() as u64);
+            let behind = shared.in_flight.load(Ordering::Relaxed);
+            if behind == 0 {
+                continue; // all of them think
+            }
+            let offset = self.order.offset(probed.times.len() as u64);
             self.transfer.extents_mut().iter_mut().for_each(|extent| extent.set_offset(offset));
             let begun = Instant::now();
             self.client.submit_tagged(self.transfer, offset).map_err(|rejected| {
@@ -266,12 +275,13 @@ impl Probe {
                 shared.feed.halt();
                 Failure::data(error)
             })?;
+            probed.bytes += completion.bytes;
             // One that ended after all others had nothing to overtake for part of its time.
             if shared.in_flight.load(Ordering::Relaxed) > 0 {
-                latency.record(took);
-                times.push((took, behind));
+                probed.latency.record(took);
+                probed.times.push((took, behind));
             }
-            let Some(transfer) = completion.transfer else { return Ok((times, latency)) };
+            let Some(transfer) = completion.transfer else { return Ok(probed) };
             self.transfer = transfer;
         }
     }

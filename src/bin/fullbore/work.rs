@@ -107,11 +107,16 @@ impl Feed {
         if self.halted.load(Ordering::Relaxed) || stop::requested() {
             return None;
         }
-        if self.until.is_some_and(|until| Instant::now() >= until) {
+        if self.time_is_over() {
             return None;
         }
         let index = self.next.fetch_add(1, Ordering::Relaxed);
         (index < self.total).then_some(index)
+    }
+
+    /// Whether the arm had a time, and it is over.
+    pub fn time_is_over(&self) -> bool {
+        self.until.is_some_and(|until| Instant::now() >= until)
     }
 
     /// Lets every thread of the arm drain: one of them failed.
