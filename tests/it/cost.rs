@@ -56,7 +56,7 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 /// What all threads of the process allocate while `body` runs. In a child only: other tests allocate too.
-fn allocations(body: impl FnOnce()) -> u64 {
+pub(crate) fn allocations(body: impl FnOnce()) -> u64 {
     ALLOCATIONS.store(0, Ordering::SeqCst);
     COUNT.store(true, Ordering::SeqCst);
     body();

@@ -28,6 +28,9 @@ use std::time::Duration;
 /// Slots beside those with a bounce buffer, for units straight from mappings.
 const STRAIGHT: usize = 4;
 
+/// How often lost buffers are looked for.
+const LOOK: Duration = Duration::from_millis(100);
+
 /// What a GPU's lane is made of.
 pub struct GpuSpec {
     /// Bounce buffers, in one region: `buffers` of `buffer` + [`super::SLACK`] bytes.
@@ -191,11 +194,15 @@ impl GpuLane {
             return;
         }
         self.deadline = u64::MAX;
-        for share in self.schedules.iter().flat_map(Schedule::iter) {
-            if share.deadline <= self.now {
-                self.core.stop(share.handle, Stop::TimedOut);
+        // Units too: when the last one of a transfer is claimed, its share goes.
+        let shares =
+            self.schedules.iter().flat_map(Schedule::iter).map(|share| (share.handle, share.deadline));
+        let units = self.slots.iter().filter_map(|slot| Some((slot.claim.as_ref()?.handle, slot.deadline)));
+        for (handle, deadline) in shares.chain(units) {
+            if deadline <= self.now {
+                self.core.stop(handle, Stop::TimedOut);
             } else {
-                self.deadline = self.deadline.min(share.deadline);
+                self.deadline = self.deadline.min(deadline);
             }
         }
     }
@@ -280,14 +287,16 @@ impl Turns for GpuLane {
         self.reap();
         self.let_go();
         self.fill();
-        if self.broken.is_some() && self.busy() == 0 {
+        let idle = self.busy() == 0 && self.schedules.iter().all(Schedule::is_empty);
+        // Not before all that is queued was told why.
+        if self.broken.is_some() && idle {
             return Err(libc::EIO); // memory that is registered from now on gets a new lane
         }
-        let idle = self.busy() == 0 && self.schedules.iter().all(Schedule::is_empty);
         if self.stopping && idle {
             return Ok(false);
         }
-        self.sleep(None);
+        // Nobody rings when the late results of an abandoned child are in and its buffer can be used again.
+        self.sleep((!self.lost.is_empty()).then_some(LOOK));
         Ok(true)
     }
 

@@ -4,6 +4,7 @@ use super::layout::{Part, Run};
 use crate::lane::path::Path;
 use crate::lane::slots::{Claim, Handle};
 use crate::lane::transfer::Transfer;
+use crate::memory::Window;
 use crate::queue::cuda::{Copy, Piece};
 
 /// What happens to it.
@@ -37,7 +38,11 @@ pub struct Slot {
     pub parts: Vec<Part>,
     pub runs: Vec<Run>,
     pub copies: Vec<Copy>,
+    /// Out of a mapping into staging: from where, and where it lies there.
+    pub bulk: Vec<(Window, usize)>,
     pub pieces: Vec<Piece>,
+    /// The child moves each part by itself: as runs, some failed.
+    pub apart: bool,
     pub child: Option<Handle>,
     /// The last child's, whose list of extents is used again.
     pub transfer: Option<Transfer>,
@@ -63,7 +68,9 @@ impl Slot {
             parts: Vec::new(),
             runs: Vec::new(),
             copies: Vec::new(),
+            bulk: Vec::new(),
             pieces: Vec::new(),
+            apart: false,
             child: None,
             transfer: None,
             waiting: 0,

@@ -10,7 +10,7 @@ use crate::lane::job::{Job, Source};
 use crate::lane::path::Path;
 use crate::lane::slots::{Claim, Stop};
 use crate::lane::transfer::{Completion, Transfer};
-use crate::memory::RegionRange;
+use crate::memory::{RegionRange, Window};
 use crate::plan::{Extents, Unit};
 use crate::queue::cuda::{Copy, Ended, MOST_PIECES, Way};
 use crate::target::Op;
@@ -33,7 +33,7 @@ impl GpuLane {
         let schedule = &mut self.schedules[line as usize];
         let Some(class) = schedule.pick(|_| false) else { return false };
         // The last buffer is kept for the urgent.
-        let kept = (class > 0 && self.spec.buffers > 1) as usize;
+        let kept = (class > 0 && self.spec.buffers - self.lost.len() > 1) as usize;
         if line == Line::Bounce && self.buffers.len() <= kept && !self.find_lost() {
             return false;
         }
@@ -55,7 +55,7 @@ impl GpuLane {
         self.claimed += 1;
         let slot = &mut self.slots[index as usize];
         (slot.order, slot.deadline, slot.begun) = ((class as u8, self.claimed), deadline, self.now);
-        (slot.paths, slot.stage) = (0, Stage::Ready);
+        (slot.paths, slot.stage, slot.apart) = (0, Stage::Ready, false);
         if let (Some(job), Some(unit)) = (self.core.table.body(&claim), unit) {
             slot.to_gpu = job.op == Op::Read;
             list(job, unit, &mut slot.parts);
@@ -67,7 +67,7 @@ impl GpuLane {
 
     fn start(&mut self, index: u16) {
         let GpuLane { slots, core, .. } = self;
-        let Slot { claim, parts, copies, paths, path: taken, .. } = &mut slots[index as usize];
+        let Slot { claim, parts, copies, bulk, paths, path: taken, .. } = &mut slots[index as usize];
         let Some(job) = claim.as_ref().and_then(|claim| core.table.body(claim)) else {
             return self.close(index);
         };
@@ -85,7 +85,7 @@ impl GpuLane {
         }
         *paths |= path as u32;
         match path {
-            Path::DaxToGpu if lay_out_mapping(job, parts, copies) => return,
+            Path::DaxToGpu if lay_out_mapping(job, parts, copies, bulk) => return,
             Path::DaxToGpu => return self.fail(index, gone(), libc::EIO),
             Path::CuFile | Path::CuFileCompat => return self.go_direct(index),
             _ => {}
@@ -108,14 +108,13 @@ impl GpuLane {
         let mut transfer = slot.transfer.take().unwrap_or_else(|| Transfer::new(op, target.clone()));
         (transfer.op, transfer.target) = (op, target);
         let from = slot.buffer.unwrap_or(0) as usize * stride;
-        let good = |run: usize| slot.parts.iter().any(|part| part.run == run && !part.failed);
-        for (number, run) in slot.runs.iter().enumerate().filter(|(number, _)| good(*number)) {
-            let at = from + run.at;
-            match RegionRange::take(bounce.clone(), at..at + run.len as usize) {
-                Ok(range) => transfer.push(run.offset, range),
+        let runs = slot.runs.iter().map(|run| (run.offset, run.len, run.at)).filter(|_| !slot.apart);
+        let parts = slot.parts.iter().map(|part| (part.offset, part.len, part.at)).filter(|_| slot.apart);
+        for (offset, len, at) in runs.chain(parts) {
+            match RegionRange::take(bounce.clone(), from + at..from + at + len as usize) {
+                Ok(range) => transfer.push(offset, range),
                 Err(error) => return self.fail(index, error, libc::EIO),
             }
-            debug_assert!(number >= transfer.extents.len() - 1);
         }
         let source = Source::Owned(transfer);
         let child = Job { op, source, trace_id, durable: false, mailbox: Some(children) };
@@ -148,19 +147,21 @@ impl GpuLane {
             let error = done.result.err().unwrap_or_else(gone);
             return self.fail(index, error, libc::EIO);
         };
-        let whole = |run: &layout::Run| {
-            transfer.extents.iter().any(|e| (e.offset(), e.len()) == (run.offset, run.len) && e.succeeded())
-        };
-        let errno_of = |run: &layout::Run| {
-            let mine = transfer.extents.iter().find(|e| e.offset() == run.offset);
-            mine.and_then(|e| e.error()).unwrap_or(libc::EIO)
-        };
         let job = slot.claim.as_ref().and_then(|claim| self.core.table.body(claim));
-        for part in slot.parts.iter_mut().filter(|part| !part.failed) {
-            let run = &slot.runs[part.run];
-            if done.result.is_err() && !whole(run) {
+        let stopped = slot.claim.as_ref().is_some_and(|claim| self.core.table.stopped(claim).is_some());
+        if done.result.is_err() && !slot.apart && !stopped && slot.runs.len() < slot.parts.len() {
+            // What failed may be one of several parts that were moved as one run: each by itself now.
+            transfer.extents.clear();
+            (slot.transfer, slot.apart) = (Some(transfer), true);
+            return self.feed(index);
+        }
+        // The child's extents are the runs, or the parts, in their order: two of them may name the same bytes.
+        for (number, part) in slot.parts.iter_mut().enumerate().filter(|_| done.result.is_err()) {
+            let extent = transfer.extents.get(if slot.apart { number } else { part.run });
+            if extent.is_none_or(|extent| !extent.succeeded()) {
                 part.failed = true;
-                job.iter().for_each(|job| job.fail(part.extent, errno_of(run)));
+                let errno = extent.and_then(|extent| extent.error()).unwrap_or(libc::EIO);
+                job.iter().for_each(|job| job.fail(part.extent, errno));
             }
         }
         transfer.extents.clear();
@@ -207,7 +208,10 @@ impl GpuLane {
             }
         }
         let bytes = slot.good();
-        let scattered = layout::is_scattered(slot.copies.len(), bytes) && slot.copies.len() <= MOST_PIECES;
+        // Pieces that do not follow one another in a mapping gain nothing by staging.
+        let gains = slot.path != Path::DaxToGpu || slot.bulk.len() <= slot.copies.len() / 2;
+        let scattered =
+            gains && layout::is_scattered(slot.copies.len(), bytes) && slot.copies.len() <= MOST_PIECES;
         if scattered {
             match self.mover.has_staging() {
                 Ok(false) => return false,
@@ -232,16 +236,7 @@ impl GpuLane {
         (slot.stage, slot.copying) = (Stage::Copying, bytes);
         self.copying[way as usize] += bytes;
         if slot.path == Path::DaxToGpu {
-            let mut bulk: Vec<(crate::memory::Window, usize)> = Vec::new();
-            for (copy, at) in slot.copies.iter().zip(staged(&slot.copies)) {
-                match bulk.last_mut() {
-                    Some((last, _)) if last.addr() + last.len() as u64 == copy.host.addr() => {
-                        *last = last.joined(copy.host);
-                    }
-                    _ => bulk.push((copy.host, at)),
-                }
-            }
-            self.mover.scatter(index as u32, &bulk, &slot.pieces);
+            self.mover.scatter(index as u32, &slot.bulk, &slot.pieces);
             return true;
         }
         let host = bounce.window(slot.buffer.unwrap_or(0) as usize * stride, end);
@@ -405,34 +400,36 @@ fn list(job: &Job, unit: Unit, parts: &mut Vec<Part>) {
     }
 }
 
-/// Copies straight out of the target's mapping. False: it is not there any more.
-fn lay_out_mapping(job: &Job, parts: &mut [Part], copies: &mut Vec<Copy>) -> bool {
+/// Copies straight out of the target's mapping, and the same as `bulk` for staging, where places on the GPU do not
+/// matter. False: it is not there any more.
+fn lay_out_mapping(
+    job: &Job,
+    parts: &mut [Part],
+    copies: &mut Vec<Copy>,
+    bulk: &mut Vec<(Window, usize)>,
+) -> bool {
     copies.clear();
+    bulk.clear();
     let target = job.target();
     let mut at = 0;
     for part in parts {
-        (part.at, at) = (at, at + part.len as usize);
-        let mut device = part.device;
-        let mut there = 0;
+        part.at = at;
+        let end = at + part.len as usize;
         target.each_mapped(part.offset, part.len, |host, joins| {
-            layout::push_copy(copies, host, device, |_| joins);
-            device += host.len() as u64;
-            there += host.len() as u64;
+            layout::push_copy(copies, host, part.device + (at - part.at) as u64, |_| joins);
+            match bulk.last_mut() {
+                Some((last, _)) if joins && last.addr() + last.len() as u64 == host.addr() => {
+                    *last = last.joined(host);
+                }
+                _ => bulk.push((host, at)),
+            }
+            at += host.len();
         });
-        if there < part.len {
+        if at < end {
             return false;
         }
     }
     true
-}
-
-/// Where copies lie in staging, one behind the other.
-fn staged(copies: &[Copy]) -> impl Iterator<Item = usize> + '_ {
-    copies.iter().scan(0, |at, copy| {
-        let here = *at;
-        *at += copy.host.len();
-        Some(here)
-    })
 }
 
 fn gone() -> Error {

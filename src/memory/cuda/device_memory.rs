@@ -104,9 +104,15 @@ impl Gpu {
         if kind != ON_DEVICE || managed & 1 != 0 {
             return Err(bad("it is host or managed memory, not a GPU's"));
         }
-        // An allocation may consist of several ranges (virtual memory management); they follow one another.
+        // An allocation may consist of several ranges (virtual memory management); they follow one another. Those of
+        // cuMemAlloc may be neighbours by chance, and no copy spans them: each can be exported by itself.
+        let legacy = Attribute::CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE;
         let mut at = ptr;
         while at < end {
+            if at > ptr && ask::<u32>(driver, legacy, at).unwrap_or(1) & 1 != 0 {
+                let short = format!("only {} of {len} bytes lie in the GPU's allocation", at - ptr);
+                return Err(bad(&short).with_kind(ErrorKind::OutOfBounds));
+            }
             let start = ask::<u64>(driver, Attribute::CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, at);
             let size = ask::<usize>(driver, Attribute::CU_POINTER_ATTRIBUTE_RANGE_SIZE, at);
             let on = ask::<i32>(driver, Attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at);

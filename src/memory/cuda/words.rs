@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::memory::lock;
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Words of a GPU: one page.
@@ -15,10 +15,12 @@ const WORDS: usize = 1024;
 /// `CU_STREAM_WAIT_VALUE_GEQ`: cyclic, so that a word may count on for ever.
 const AT_LEAST: u32 = 0;
 
-/// The words of a GPU. The page is never freed: a stream may come to its wait long after the word was let go of.
+/// The words of a GPU. Once a stream was told to wait on one the page is never freed: it may come to its wait long after
+/// the word was let go of.
 #[derive(Debug)]
 pub struct Words {
     memory: ManuallyDrop<HostMemory>,
+    waited: AtomicBool,
     there: u64,
     free: Mutex<Vec<u16>>,
 }
@@ -27,7 +29,12 @@ impl Words {
     pub fn new(gpu: &Arc<Gpu>) -> Result<Arc<Words>, CudaError> {
         let memory = ManuallyDrop::new(HostMemory::new(gpu, WORDS * size_of::<u32>())?);
         let there = memory.on_device()?;
-        Ok(Arc::new(Words { memory, there, free: Mutex::new((0..WORDS as u16).collect()) }))
+        Ok(Arc::new(Words {
+            memory,
+            there,
+            free: Mutex::new((0..WORDS as u16).collect()),
+            waited: AtomicBool::new(false),
+        }))
     }
 
     /// A word that nobody else has; `None`: all are taken.
@@ -75,11 +82,21 @@ impl Word {
     pub unsafe fn hold(&self, gpu: &Gpu, stream: *mut c_void, count: usize) -> Result<(), Error> {
         let tried = "the stream cannot be made to wait";
         let _entered = gpu.enter().map_err(|e| e.error(tried))?;
+        self.words.waited.store(true, Ordering::Relaxed);
         let value = self.base.load(Ordering::Relaxed).wrapping_add(count as u32);
         let at = self.words.there + self.index as u64 * size_of::<u32>() as u64;
         // SAFETY: the caller's stream; the word is the device's view of a page that is never freed.
         let code = unsafe { (gpu.driver.cuStreamWaitValue32_v2)(stream.cast(), at, value, AT_LEAST) };
         gpu.driver.check("cuStreamWaitValue32", code).map_err(|e| e.error(tried))
+    }
+}
+
+impl Drop for Words {
+    fn drop(&mut self) {
+        if !*self.waited.get_mut() {
+            // SAFETY: dropped here alone, and used by nobody: no stream waits on it, and words keep it alive.
+            unsafe { ManuallyDrop::drop(&mut self.memory) };
+        }
     }
 }
 

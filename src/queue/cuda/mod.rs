@@ -98,11 +98,11 @@ impl Mover {
             some |= queued.is_ok();
         }
         let Some(kernel) = &self.pieces else { return self.refuse(token) };
-        queued = queued
-            .and_then(|()| kernel.stream.follow(&self.streams[0]))
-            .and_then(|()| kernel.launch(station, pieces, true));
-        // The mark is the kernel's stream's, which follows the copies; where it could not be made to, the copies'.
-        let on_kernel = queued.is_ok();
+        // A stream of its own lets the next copies run beside the kernel. Where no event ties the two, it is the copies'.
+        let follows = queued.is_ok() && kernel.stream.follow(&self.streams[0]).is_ok();
+        let stream = if follows { &kernel.stream } else { &self.streams[0] };
+        queued = queued.and_then(|()| kernel.launch(stream, station, pieces, true));
+        let on_kernel = follows && queued.is_ok();
         self.end(token, Way::In, on_kernel.then_some(()), some, queued);
     }
 
@@ -112,12 +112,12 @@ impl Mover {
             return self.refuse(token);
         };
         let Some(kernel) = &self.pieces else { return self.refuse(token) };
-        let launched = kernel.launch(station, pieces, false);
-        let out = &self.streams[1];
-        let followed = launched.and_then(|()| out.follow(&kernel.stream));
-        let queued = followed.and_then(|()| out.take(host, staging));
+        let launched = kernel.launch(&kernel.stream, station, pieces, false);
+        let follows = launched.is_ok() && self.streams[1].follow(&kernel.stream).is_ok();
+        let stream = if follows { &self.streams[1] } else { &kernel.stream };
+        let queued = launched.and_then(|()| stream.take(host, staging));
         // The kernel runs, whatever came of the copy: its own stream says when it has ended.
-        let on_kernel = launched.is_ok() && queued.is_err();
+        let on_kernel = launched.is_ok() && (!follows || queued.is_err());
         self.end(token, Way::Out, on_kernel.then_some(()), launched.is_ok(), queued);
     }
 

@@ -103,8 +103,14 @@ impl Pieces {
         mine.for_each(|station| station.token = None);
     }
 
-    /// Queues the kernel that moves pieces out of staging `station` to their places, or the other way round.
-    pub fn launch(&self, station: usize, pieces: &[Piece], to_places: bool) -> Result<(), CudaError> {
+    /// Queues in `stream` the kernel that moves pieces out of staging `station` to their places, or the other way round.
+    pub fn launch(
+        &self,
+        stream: &Stream,
+        station: usize,
+        pieces: &[Piece],
+        to_places: bool,
+    ) -> Result<(), CudaError> {
         self.gpu.check("cuLaunchKernel")?;
         let Station { staging, table, there, .. } = &self.stations[station];
         for (i, piece) in pieces.iter().take(MOST_PIECES).enumerate() {
@@ -128,7 +134,7 @@ impl Pieces {
                 1,
                 1,
                 0,
-                self.stream.raw(),
+                stream.raw(),
                 parameters.as_mut_ptr(),
                 none,
             )

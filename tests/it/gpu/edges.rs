@@ -1,0 +1,134 @@
+//! Where things meet: two mappings side by side, host memory that the GPU sees elsewhere, what a warm transfer costs.
+
+use super::rig::{KIB, MIB, Rig, SEED, WAIT, gpu, ok};
+use crate::support::eventually;
+use fullbore::{Engine, OpenOptions, Priority, Transfer};
+use std::time::Duration;
+
+/// Two registrations whose memory is side by side: no copy may span both, whatever follows on one another in it.
+#[test]
+fn a_copy_ends_where_a_registration_does() {
+    gpu("gpu::edges::a_copy_ends_where_a_registration_does", &[], |fake| {
+        let rig = Rig::new(fake, Engine::builder(), 8 * MIB);
+        let (member, chunk) = (MIB, 256 * KIB);
+        let mut whole = vec![0; 2 << 20];
+        crate::support::fill(&mut whole, 0, SEED);
+        let members = [0, 1].map(|i: usize| {
+            let chunks = whole.chunks(chunk as usize).skip(i).step_by(2);
+            let path = rig.folder.path.join(format!("data{i}"));
+            std::fs::write(&path, chunks.collect::<Vec<_>>().concat()).expect("room");
+            rig.engine.open(path, OpenOptions::read().mapped()).expect("a target")
+        });
+        let at = [0, 1].map(|i| mapping(&rig.folder.path.join(format!("data{i}"))));
+        let below = (at[0] > at[1]) as u64; // the member whose memory comes first
+        let (first, second) = if below == 1 { (at[1], at[0]) } else { (at[0], at[1]) };
+        assert_eq!(first + member, second, "the kernel puts one mapping beside the other");
+        let target = rig.engine.stripe(&members, chunk).expect("a stripe");
+        // The end of the lower one, then the beginning of the other.
+        let (end, begin) = ((6 + below) * chunk, (1 - below) * chunk);
+        for len in [16 * KIB, 256 * KIB] {
+            rig.poison(0, 8 * MIB);
+            let count = chunk / len;
+            let list: Vec<_> =
+                [end, begin].iter().flat_map(|from| (0..count).map(move |i| from + i * len)).collect();
+            let place = |i: usize| (i as u64 * 7 % (2 * count)) * (len + if len == chunk { 0 } else { 4096 });
+            let transfer = list
+                .iter()
+                .enumerate()
+                .fold(Transfer::read(&target), |t, (i, offset)| rig.add(t, *offset, place(i), len));
+            ok(rig.run(transfer));
+            list.iter().enumerate().for_each(|(i, offset)| rig.check(*offset, place(i), len));
+        }
+    });
+}
+
+/// Where this process has the file mapped.
+fn mapping(path: &std::path::Path) -> u64 {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("maps");
+    let line = maps.lines().find(|l| l.ends_with(&path.display().to_string())).expect("it is mapped");
+    u64::from_str_radix(line.split('-').next().expect("a range"), 16).expect("an address")
+}
+
+/// A machine on which a GPU sees host memory at other addresses than the CPU.
+#[test]
+fn the_gpu_may_see_host_memory_elsewhere() {
+    gpu("gpu::edges::the_gpu_may_see_host_memory_elsewhere", &[("FAKE_CUDA_SHIFTED", "1")], |fake| {
+        let rig = Rig::new(fake, Engine::builder(), 16 * MIB);
+        for options in [OpenOptions::write(), OpenOptions::write().mapped()] {
+            let (path, target) = rig.file(9 * MIB, options);
+            let pieces = |transfer| {
+                (0..200).fold(transfer, |t, i| rig.add(t, i * 16 * KIB, i * 37 % 200 * 40 * KIB, 16 * KIB))
+            };
+            let launched = fake.count("cuLaunchKernel");
+            ok(rig.run(pieces(Transfer::read(&target))));
+            (0..200).for_each(|i| rig.check(i * 16 * KIB, i * 37 % 200 * 40 * KIB, 16 * KIB));
+            ok(rig.run(pieces(Transfer::write(&target))));
+            assert!(fake.count("cuLaunchKernel") >= launched + 2, "by the kernel");
+            ok(rig.read(&target, 1, 1, 9 * MIB - 1));
+            rig.check(1, 1, 9 * MIB - 1);
+            let file = std::fs::read(path).expect("the file");
+            assert_eq!(crate::support::first_mismatch(&file, 0, SEED), None);
+        }
+    });
+}
+
+/// A transfer that is stopped in its turn counts no byte that did not land.
+#[test]
+fn what_waits_and_is_cancelled_has_moved_nothing() {
+    gpu("gpu::edges::what_waits_and_is_cancelled_has_moved_nothing", &[], |fake| {
+        let rig = Rig::new(fake, Engine::builder().gpu_outstanding(1 << 20), 64 * MIB);
+        for options in [OpenOptions::write(), OpenOptions::write().mapped()] {
+            let (_, target) = rig.file(8 * MIB, options);
+            fake.order("hang", 0, 1);
+            let before = fake.count("cuMemcpyHtoDAsync_v2");
+            let mut first = rig.submit(rig.to_read(&target, 0, 0, 8 * MIB));
+            assert!(eventually(WAIT, || fake.count("cuMemcpyHtoDAsync_v2") > before));
+            rig.poison(16 * MIB, 8 * MIB);
+            let mut second = rig.submit(rig.to_read(&target, 0, 16 * MIB, 8 * MIB));
+            std::thread::sleep(Duration::from_millis(50)); // its bounce buffer is full by now
+            second.cancel();
+            fake.release();
+            let done = second.wait_timeout(WAIT).expect("an end");
+            assert_eq!((done.bytes, done.result.is_err()), (0, true));
+            assert!(fake.peek(rig.memory + 16 * MIB, 8 << 20).iter().all(|b| *b == crate::support::POISON));
+            ok(first.wait_timeout(WAIT).expect("an end"));
+        }
+    });
+}
+
+/// Invariant I7. What the stand-in allocates is C's and does not count.
+#[test]
+fn a_warm_transfer_allocates_little() {
+    gpu("gpu::edges::a_warm_transfer_allocates_little", &[], |fake| {
+        for polling in [false, true] {
+            let rig = Rig::new(fake, Engine::builder().gpu_polling(polling), 32 * MIB);
+            for options in [OpenOptions::write(), OpenOptions::write().mapped()] {
+                let (_, target) = rig.file(16 * MIB, options);
+                for (count, write) in [(1, false), (1, true), (64, false), (64, true)] {
+                    let len = 16 * MIB / count / 2;
+                    let make = if write { Transfer::write(&target) } else { Transfer::read(&target) };
+                    let transfer =
+                        (0..count).fold(make, |t, i| rig.add(t, i * len, i * 5 % count * 2 * len, len));
+                    let mut idle = Some(transfer.priority(Priority::High));
+                    let mut run = |times: usize| {
+                        for _ in 0..times {
+                            let done = rig.client.submit(idle.take().unwrap()).unwrap().wait().unwrap();
+                            done.result.unwrap();
+                            idle = done.transfer;
+                        }
+                    };
+                    run(8);
+                    let allocated = crate::cost::allocations(|| run(31));
+                    eprintln!(
+                        "measured: {allocated} allocations in 31 transfers of {count}, write {write}, polling {polling}"
+                    );
+                    // Queues that have no bound get a block each 31 entries.
+                    assert!(
+                        allocated <= 31,
+                        "{allocated} in 31 transfers of {count}, write {write}, polling {polling}"
+                    );
+                }
+            }
+        }
+    });
+}

@@ -1,0 +1,154 @@
+//! The order over all requests, and how much is in a copy engine at once.
+
+use super::rig::{MIB, Rig, WAIT, gpu};
+use crate::support::status_kib;
+use fullbore::{Completion, Engine, OpenOptions, Priority, Transfer};
+use std::time::{Duration, Instant};
+
+/// Submits transfers with tags from 0 and answers their completions in the order in which they came, with when.
+fn ends(rig: &Rig, transfers: impl IntoIterator<Item = Transfer>) -> Vec<(u64, Duration, Completion)> {
+    let (mut done, mut ends, mut count) = (Vec::new(), Vec::new(), 0);
+    let begin = Instant::now();
+    for (tag, transfer) in transfers.into_iter().enumerate() {
+        rig.client.submit_tagged(transfer, tag as u64).map_err(|r| r.error).expect("accepted");
+        count += 1;
+    }
+    while ends.len() < count {
+        rig.client.wait(1, &mut done, Some(WAIT)).expect("a wait");
+        assert!(!done.is_empty(), "an end in time");
+        ends.extend(done.drain(..).map(|c| (c.tag, begin.elapsed(), c)));
+    }
+    ends
+}
+
+#[test]
+fn what_came_first_ends_first_and_no_other_is_in_its_way() {
+    let env = [("FAKE_CUDA_GBPS", "1")];
+    gpu("gpu::order::what_came_first_ends_first_and_no_other_is_in_its_way", &env, |fake| {
+        let rig = Rig::new(fake, Engine::builder(), 256 * MIB);
+        for options in [OpenOptions::write().mapped(), OpenOptions::write()] {
+            let (_, target) = rig.file(32 * MIB, options);
+            let reads = || (0..8).map(|i| rig.to_read(&target, 0, i * 32 * MIB, 32 * MIB));
+            let done = ends(&rig, reads());
+            // At 1 GB/s; a machine that is busy with other things may take longer for all of them alike.
+            let link = Duration::from_nanos(8 * 32 * MIB);
+            let total = done[7].1;
+            assert!(total >= link.mul_f64(0.95) && total < 3 * link, "{total:?} of {link:?}");
+            for (k, (tag, at, done)) in done.iter().enumerate() {
+                done.result.as_ref().expect("it lands");
+                assert_eq!(*tag, k as u64, "in their order");
+                let due = total.mul_f64((k + 1) as f64 / 8.0);
+                let slack = Duration::from_millis(30);
+                assert!(*at < due + slack && *at + slack > due, "{k} ended at {at:?}, {due:?} were due");
+            }
+        }
+    });
+}
+
+/// Behind 8 large ones: its time is that of what is in the copy engine, not that of what is queued.
+#[test]
+fn an_urgent_transfer_overtakes() {
+    let env = [("FAKE_CUDA_GBPS", "1")];
+    gpu("gpu::order::an_urgent_transfer_overtakes", &env, |fake| {
+        let builder = Engine::builder().bounce(4 << 20, 8).gpu_outstanding(8 << 20);
+        let rig = Rig::new(fake, builder, 264 * MIB);
+        for (options, write) in [
+            (OpenOptions::write().mapped(), false),
+            (OpenOptions::write(), false),
+            (OpenOptions::write(), true),
+        ] {
+            let (_, target) = rig.file(32 * MIB, options);
+            let make = || if write { Transfer::write(&target) } else { Transfer::read(&target) };
+            let tickets: Vec<_> =
+                (0..8).map(|i| rig.submit(rig.add(make(), 0, i * 32 * MIB, 32 * MIB))).collect();
+            std::thread::sleep(Duration::from_millis(30));
+            let urgent = rig.add(make(), 0, 256 * MIB, 4 * MIB).priority(Priority::Urgent);
+            let done = rig.run(urgent);
+            done.result.expect("it is moved");
+            // 8 MiB are in the engine and 4 are its own: 13 ms; all the others are 268.
+            assert!(done.times.total < Duration::from_millis(60), "{:?}", done.times);
+            for mut ticket in tickets {
+                ticket.wait_timeout(WAIT).expect("an end").result.expect("it is moved");
+            }
+        }
+    });
+}
+
+#[test]
+fn classes_come_in_their_order() {
+    let env = [("FAKE_CUDA_GBPS", "1")];
+    gpu("gpu::order::classes_come_in_their_order", &env, |fake| {
+        let rig = Rig::new(fake, Engine::builder().bounce(1 << 20, 4).gpu_outstanding(1 << 20), 160 * MIB);
+        use Priority::{High, Low, Normal, Urgent};
+        for options in [OpenOptions::read().mapped(), OpenOptions::read()] {
+            let (_, target) = rig.file(32 * MIB, options);
+            let first = std::iter::once(rig.to_read(&target, 0, 0, 16 * MIB)); // what follows has time to queue up
+            let rest = [Low, Normal, High, Urgent, Low, Normal, High, Urgent];
+            let rest = rest.into_iter().enumerate().map(|(i, class)| {
+                rig.to_read(&target, 0, (16 + i as u64 * 16) * MIB, 8 * MIB).priority(class)
+            });
+            let order: Vec<_> = ends(&rig, first.chain(rest))
+                .into_iter()
+                .map(|(tag, _, done)| {
+                    done.result.expect("it lands");
+                    tag
+                })
+                .collect();
+            let order: Vec<_> = order.into_iter().filter(|tag| *tag != 0).collect();
+            assert_eq!(order, [4, 8, 3, 7, 2, 6, 1, 5], "urgent, high, normal, low; in a class as they came");
+        }
+    });
+}
+
+#[test]
+fn few_bytes_are_in_the_copy_engine_and_copies_are_large() {
+    let env = [("FAKE_CUDA_GBPS", "3")];
+    gpu("gpu::order::few_bytes_are_in_the_copy_engine_and_copies_are_large", &env, |fake| {
+        for (buffer, outstanding) in
+            [(8 * MIB, 32 * MIB), (8 * MIB, 16 * MIB), (8 * MIB, MIB), (2 * MIB, 5 * MIB)]
+        {
+            let builder = Engine::builder().bounce(buffer, 4).gpu_outstanding(outstanding);
+            let rig = Rig::new(fake, builder, 256 * MIB);
+            for (mapped, write) in [(false, false), (false, true), (true, false)] {
+                let options = OpenOptions::write();
+                let (_, target) = rig.file(64 * MIB, if mapped { options.mapped() } else { options });
+                fake.clear_most();
+                let make = || if write { Transfer::write(&target) } else { Transfer::read(&target) };
+                for (_, _, done) in ends(&rig, (0..4).map(|i| rig.add(make(), 0, i * 64 * MIB, 64 * MIB))) {
+                    done.result.expect("it is moved");
+                }
+                let (most, least) = (fake.count("most_bytes_outstanding"), fake.count("least_copy"));
+                let unit = if mapped { 2 * buffer } else { buffer };
+                let what =
+                    format!("buffer {buffer}, outstanding {outstanding}, mapped {mapped}, write {write}");
+                assert!(most <= outstanding.max(unit), "{most} bytes at once: {what}");
+                assert!(most >= outstanding.min(2 * unit) / 2, "the engine is kept busy: {most}, {what}");
+                assert!(least >= unit && fake.count("most_copy") <= unit, "a copy of {least} bytes: {what}");
+            }
+        }
+    });
+}
+
+/// What is in flight needs no more memory than the bounce buffers, however much that is.
+#[test]
+fn bounce_buffers_bound_the_memory() {
+    let env = [("FAKE_CUDA_GBPS", "2")];
+    gpu("gpu::order::bounce_buffers_bound_the_memory", &env, |fake| {
+        let rig = Rig::new(fake, Engine::builder().bounce(2 << 20, 2), 256 * MIB);
+        let (_, target) = rig.file(32 * MIB, OpenOptions::read());
+        rig.works(&target);
+        let before = status_kib("VmSize") + status_kib("VmPin");
+        let allocated =
+            fake.count("cuMemHostAlloc") + fake.count("cuMemHostRegister_v2") + fake.count("cuMemAlloc_v2");
+        let tickets: Vec<_> =
+            (0..8).map(|i| rig.submit(rig.to_read(&target, 0, i * 32 * MIB, 32 * MIB))).collect();
+        for (i, mut ticket) in tickets.into_iter().enumerate() {
+            ticket.wait_timeout(WAIT).expect("an end").result.expect("it lands");
+            assert!(status_kib("VmSize") + status_kib("VmPin") < before + (80 << 10), "at {i}");
+        }
+        let now =
+            fake.count("cuMemHostAlloc") + fake.count("cuMemHostRegister_v2") + fake.count("cuMemAlloc_v2");
+        assert_eq!(now, allocated, "the driver is asked for nothing while transfers run");
+        (0..8).for_each(|i| rig.check(0, i * 32 * MIB, 32 * MIB));
+    });
+}
