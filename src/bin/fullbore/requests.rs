@@ -113,21 +113,8 @@ pub fn run(
     let max_objects = shared.most.load(Ordering::Relaxed);
     let mut outcome = Outcome { spent: spent?, max_objects, workers, ..Outcome::default() };
     watch.ends(rig, plan, &mut outcome);
-    let mut looped = Looped::default();
-    let mut landings = marked.iter().map(|_| Latency::new()).collect::<Result<Vec<_>, _>>()?;
-    let mut tallies = Vec::new();
-    for result in results {
-        let user = result?;
-        looped.completed.extend(user.completed.iter().map(|at| at.saturating_duration_since(started)));
-        for (all, of_user) in landings.iter_mut().zip(&user.landings) {
-            all.add(of_user)?;
-        }
-        tallies.push(Ok((user.tally, user.latency)));
-    }
-    sum(&mut outcome, tallies)?;
+    let mut looped = add_up(&mut outcome, results, marked, started)?;
     stop::check()?;
-    looped.completed.sort_unstable();
-    looped.marks = marked.into_iter().zip(landings.iter().map(Latency::summary)).collect();
     if let Some(probed) = probed {
         let probed = probed?;
         (looped.urgent, looped.urgent_latency) = (probed.times, probed.latency.summary());
@@ -135,6 +122,30 @@ pub fn run(
     }
     outcome.looped = Some(looped);
     Ok(outcome)
+}
+
+/// Adds up what the threads did.
+fn add_up(
+    outcome: &mut Outcome,
+    users: Vec<Result<User, Failure>>,
+    marked: Vec<u64>,
+    started: Instant,
+) -> Result<Looped, Failure> {
+    let mut looped = Looped::default();
+    let mut landings = marked.iter().map(|_| Latency::new()).collect::<Result<Vec<_>, _>>()?;
+    let mut tallies = Vec::new();
+    for user in users {
+        let user = user?;
+        looped.completed.extend(user.completed.iter().map(|at| at.saturating_duration_since(started)));
+        for (all, of_user) in landings.iter_mut().zip(&user.landings) {
+            all.add(of_user)?;
+        }
+        tallies.push(Ok((user.tally, user.latency)));
+    }
+    sum(outcome, tallies)?;
+    looped.completed.sort_unstable();
+    looped.marks = marked.into_iter().zip(landings.iter().map(Latency::summary)).collect();
+    Ok(looped)
 }
 
 fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
