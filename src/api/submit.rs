@@ -89,7 +89,7 @@ impl Shared {
     pub fn path(&self, target: &TargetInner, region: Option<&RegionInner>) -> PathReport {
         if let Some(held) = region.and_then(RegionInner::device) {
             let (path, why) = path_of(target, held, Op::Read, None);
-            return PathReport { path, reason: why.into_owned() };
+            return PathReport { path, reason: why.to_string() };
         }
         let (fixed, why) = match region.map(|r| r.registration.get()) {
             _ if target.kind == Kind::Null => (false, "the null target moves nothing".into()),

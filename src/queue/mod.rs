@@ -8,7 +8,7 @@ pub mod sim;
 mod trial;
 mod uring;
 
-pub use local::{BellWait, COPY, Local, NOTHING, Work};
+pub use local::{BellWait, COPY, Local, NOTHING, Work, fine_timers};
 pub use trial::try_passthrough;
 pub use uring::{FILES, Uring, UringOptions, plain_ring_refusal};
 

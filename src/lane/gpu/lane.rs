@@ -15,9 +15,9 @@ use crate::lane::slots::{Handle, Stop};
 use crate::lane::thread::Turns;
 use crate::memory::RegionInner;
 use crate::memory::cuda::{CudaError, Gpu};
-use crate::queue::BellWait;
 use crate::queue::cuda::{Mover, Way};
 use crate::queue::cufile::CuFile;
+use crate::queue::{BellWait, fine_timers};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -27,6 +27,9 @@ use std::time::Duration;
 
 /// Slots beside those with a bounce buffer, for units straight from mappings.
 const STRAIGHT: usize = 4;
+
+/// How long a lane that polls goes on when nothing is in its hands, in ns.
+const LINGERS: u64 = 1_000_000;
 
 /// How often lost buffers are looked for.
 const LOOK: Duration = Duration::from_millis(100);
@@ -91,6 +94,8 @@ pub struct GpuLane {
     pub(super) broken: Option<CudaError>,
     pub(super) claimed: u64,
     pub(super) now: u64,
+    /// When it had something in hand last.
+    worked: u64,
     deadline: u64,
     stopping: bool,
 }
@@ -110,14 +115,11 @@ impl GpuLane {
         core: Arc<Core>,
         inbox: Arc<Inbox>,
         spec: GpuSpec,
-        mut mover: Mover,
+        mover: Mover,
         bell: OwnedFd,
     ) -> io::Result<GpuLane> {
         mover.adopt().map_err(|e| io::Error::other(e.error("the lane cannot use the GPU")))?;
-        if !spec.polled {
-            let rung = inbox.clone();
-            mover.sleep(Arc::new(move || rung.bell.ring_if_asleep()))?;
-        }
+        fine_timers();
         let slots = spec.buffers + STRAIGHT + if spec.cufile.is_some() { super::direct::UNITS } else { 0 };
         let rung = inbox.clone();
         let wake = Box::new(move || rung.bell.ring_if_asleep());
@@ -138,6 +140,7 @@ impl GpuLane {
             broken: None,
             claimed: 0,
             now: core.clock.now(),
+            worked: 0,
             deadline: u64::MAX,
             stopping: false,
             core,
@@ -234,7 +237,10 @@ impl GpuLane {
 
     /// Sleeps until the bell rings, at most `most`.
     fn sleep(&mut self, most: Option<Duration>) {
-        let (polls, in_hand) = (self.mover.asks(), self.busy());
+        let (look, in_hand) = (self.mover.next_look(), self.busy());
+        if in_hand > 0 {
+            self.worked = self.now;
+        }
         self.inbox.counters.enters.add(1);
         self.inbox.in_hand.store(in_hand as u32, Ordering::Relaxed);
         self.inbox.entered.store(in_hand > 0, Ordering::Relaxed);
@@ -243,13 +249,13 @@ impl GpuLane {
             let messages = !self.inbox.control.is_empty() || !self.inbox.shares.is_empty();
             messages || here || self.mover.ready() || self.direct.as_ref().is_some_and(Direct::ready)
         };
-        if polls {
+        if self.spec.polled && (look.is_some() || self.now - self.worked < LINGERS) {
             std::hint::spin_loop();
         } else if self.bell().lie_down(true, heard) {
             self.inbox.counters.waits.add(1);
             let left = Duration::from_nanos(self.deadline.saturating_sub(self.now).max(1000));
             let until = (self.deadline != u64::MAX).then_some(left);
-            self.bell.wait(most.into_iter().chain(until).min());
+            self.bell.wait(most.into_iter().chain(until).chain(look).min());
         }
         self.bell().get_up();
         self.inbox.entered.store(false, Ordering::Relaxed);

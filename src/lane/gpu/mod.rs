@@ -5,8 +5,8 @@
 //! done the buffer is queued for the GPU. A store goes the other way round. The copy engine is first in, first out and
 //! knows no priorities (FACTS §5), so few bytes are put into it at a time and the order is made here.
 //!
-//! While only the GPU works the lane sleeps on its bell. A thread beside it sleeps in the driver until the event behind
-//! a copy has come, and rings.
+//! While only the GPU works the lane sleeps on its bell, until about the time when a copy should have ended by the rate seen
+//! so far, and looks in small steps from then on (`queue/cuda/waits.rs`).
 
 mod direct;
 mod lane;

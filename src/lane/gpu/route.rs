@@ -6,8 +6,31 @@ use crate::memory::cuda::Held;
 use crate::plan::Extents;
 use crate::queue::cufile::{Buffer, Handle, Mode, misaligned};
 use crate::target::{Kind, Op, TargetInner};
-use std::borrow::Cow;
+use std::fmt;
 use std::sync::Arc;
+
+/// Why a path was taken: text that is made when somebody reads it.
+#[derive(Debug)]
+pub enum Why<'a> {
+    Text(&'a str),
+    /// What cuFile said of the memory.
+    Memory(&'a Held),
+    /// What it says of itself.
+    Mode(Arc<Handle>),
+}
+
+impl fmt::Display for Why<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Why::Text(text) => f.write_str(text),
+            Why::Memory(held) => match held.known() {
+                Some(Err(why)) => f.write_str(&why),
+                _ => f.write_str("the memory is not registered with cuFile"),
+            },
+            Why::Mode(handle) => f.write_str(handle.reason()),
+        }
+    }
+}
 
 /// The target's file, as cuFile knows it.
 pub fn handle(target: &TargetInner) -> Option<Arc<Handle>> {
@@ -16,64 +39,59 @@ pub fn handle(target: &TargetInner) -> Option<Arc<Handle>> {
 
 /// The GPU's memory, as cuFile knows it.
 pub fn buffer(held: &Held) -> Option<Arc<Buffer>> {
-    held.known()?.ok()?.downcast().ok()
+    held.known_as()?.downcast().ok()
 }
 
 /// The path between a target and a GPU's memory, and why no better one. cuFile is chosen by itself only where it is
 /// direct: through its compatibility mode our bounce buffers are faster, and cannot hang.
-pub fn path_of(
-    target: &TargetInner,
-    held: &Held,
+pub fn path_of<'a>(
+    target: &'a TargetInner,
+    held: &'a Held,
     op: Op,
     demanded: Option<Path>,
-) -> (Path, Cow<'static, str>) {
-    let bounce = |why: Cow<'static, str>| (Path::PinnedBounce, why);
+) -> (Path, Why<'a>) {
     if target.kind == Kind::Dax {
         return match target.pinned() {
-            Ok(()) if op == Op::Read => (Path::DaxToGpu, "the mapping is registered with the driver".into()),
-            Ok(()) => bounce(
-                "a store is copied by the CPU: the GPU's own writes may stay in the CPU's caches".into(),
+            Ok(()) if op == Op::Read => {
+                (Path::DaxToGpu, Why::Text("the mapping is registered with the driver"))
+            }
+            Ok(()) => (
+                Path::PinnedBounce,
+                Why::Text("a store is copied by the CPU: the GPU's own writes may stay in the CPU's caches"),
             ),
-            Err(why) => bounce(why.to_owned().into()),
+            Err(why) => (Path::PinnedBounce, Why::Text(why)),
         };
     }
-    let Some(known) = target.known.get() else {
-        return bounce("no direct path between storage and GPU memory was found on this machine".into());
+    let Some(handle) = handle(target) else {
+        let known = target.known.get().and_then(|known| known.as_ref().err());
+        let none = "no direct path between storage and GPU memory was found on this machine";
+        return (Path::PinnedBounce, Why::Text(known.map_or(none, String::as_str)));
     };
-    let handle = match known.clone().map(|known| known.downcast::<Handle>()) {
-        Ok(Ok(handle)) => handle,
-        Ok(Err(_)) => return bounce("cuFile has no file for it".into()),
-        Err(why) => return bounce(why.into()),
+    if held.known_as().is_none() {
+        return (Path::PinnedBounce, Why::Memory(held));
+    }
+    let path = match handle.mode() {
+        Mode::Direct { .. } => Path::CuFile,
+        Mode::Compat if demanded == Some(Path::CuFileCompat) => Path::CuFileCompat,
+        Mode::Compat => Path::PinnedBounce,
     };
-    match held.known() {
-        Some(Ok(_)) => {}
-        Some(Err(why)) => return bounce(why.into()),
-        None => return bounce("the memory is not registered with cuFile".into()),
-    }
-    match handle.mode() {
-        Mode::Direct { .. } => (Path::CuFile, handle.reason().to_owned().into()),
-        Mode::Compat if demanded == Some(Path::CuFileCompat) => {
-            (Path::CuFileCompat, format!("{}; it was demanded", handle.reason()).into())
-        }
-        Mode::Compat => bounce(handle.reason().to_owned().into()),
-    }
+    (path, Why::Mode(handle))
 }
 
 /// The path of a whole transfer. cuFile takes aligned ranges that are not small alone, unless its compatibility mode was
 /// demanded.
-pub fn path_of_job(job: &Job, held: &Held) -> (Path, Cow<'static, str>) {
+pub fn path_of_job<'a>(job: &'a Job, held: &'a Held) -> (Path, Why<'a>) {
     let (path, why) = path_of(job.target(), held, job.op, job.require());
     if path != Path::CuFile {
         return (path, why);
     }
-    let small = job.count() > 4 && job.asked() < u64::from(job.count()) << 20;
+    if job.count() > 4 && job.asked() < u64::from(job.count()) << 20 {
+        let why = "pieces of less than 1 MiB are gathered in pinned memory";
+        return (Path::PinnedBounce, Why::Text(why));
+    }
     let odd = (0..job.count()).find_map(|index| {
         let (offset, len) = job.range(index);
         misaligned(offset, job.piece(index).window.addr(), len)
     });
-    match odd {
-        _ if small => (Path::PinnedBounce, "pieces of less than 1 MiB are gathered in pinned memory".into()),
-        Some(why) => (Path::PinnedBounce, why.into()),
-        None => (path, why),
-    }
+    odd.map_or((path, why), |odd| (Path::PinnedBounce, Why::Text(odd)))
 }

@@ -66,9 +66,14 @@ pub struct Held {
 type Known = Result<Arc<dyn Any + Send + Sync>, String>;
 
 impl Held {
-    /// What a layer above knows it by.
+    /// What a layer above knows it by, or why it does not.
     pub fn known(&self) -> Option<Known> {
         lock(&self.known).clone()
+    }
+
+    /// What a layer above knows it by, if it does.
+    pub fn known_as(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        lock(&self.known).as_ref()?.as_ref().ok().cloned()
     }
 }
 

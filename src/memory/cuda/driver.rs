@@ -66,7 +66,6 @@ functions! {
     cuEventDestroy_v2(sys::CUevent);
     cuEventRecord(sys::CUevent, sys::CUstream);
     cuEventQuery(sys::CUevent);
-    cuEventSynchronize(sys::CUevent);
     cuMemAlloc_v2(Out<u64>, usize);
     cuMemFree_v2(u64);
     cuMemHostAlloc(Out<*mut c_void>, usize, c_uint);

@@ -2,17 +2,19 @@
 
 mod pieces;
 mod stream;
+mod waits;
 
 pub use pieces::{MOST_PIECES, Piece};
-pub use stream::Ended;
+pub use waits::Ended;
 
 use crate::memory::Window;
 use crate::memory::cuda::{CudaError, Gpu};
-use crossbeam::queue::SegQueue;
 use pieces::Pieces;
-use std::io;
+use std::collections::VecDeque;
 use std::sync::Arc;
-use stream::{Stream, Waits};
+use std::time::Duration;
+use stream::Stream;
+use waits::Waits;
 
 /// A contiguous copy between host and GPU.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +22,9 @@ pub struct Copy {
     pub host: Window,
     pub device: u64,
 }
+
+/// Streams each way.
+const STREAMS: usize = 2;
 
 /// Which way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,31 +37,23 @@ pub enum Way {
 /// pinned, or registered with the driver.
 pub struct Mover {
     gpu: Arc<Gpu>,
-    /// In and out: a GPU has a copy engine for each.
-    streams: [Stream; 2],
+    /// In and out: a GPU has a copy engine for each. Taken in turn: a copy need not wait until the engine has told the
+    /// end of the one before.
+    streams: [[Stream; STREAMS]; 2],
+    turn: usize,
     waits: [Waits; 2],
     pieces: Option<Pieces>,
     staging: usize,
-    ended: Arc<SegQueue<Ended>>,
+    ended: VecDeque<Ended>,
 }
 
 impl Mover {
-    /// A mover whose ends are asked for; see [`Mover::sleep`]. A staging has `staging` bytes.
+    /// A mover whose stagings have `staging` bytes.
     pub fn new(gpu: &Arc<Gpu>, staging: usize) -> Result<Mover, CudaError> {
         let _entered = gpu.enter()?;
-        let ended: Arc<SegQueue<Ended>> = Arc::default();
-        let streams = [Stream::new(gpu)?, Stream::new(gpu)?];
-        let waits = [Waits::polled(gpu, ended.clone()), Waits::polled(gpu, ended.clone())];
-        Ok(Mover { gpu: gpu.clone(), streams, waits, pieces: None, staging, ended })
-    }
-
-    /// From now on threads sleep until the ends come, and call `wake` then.
-    pub fn sleep(&mut self, wake: Arc<dyn Fn() + Send + Sync>) -> io::Result<()> {
-        let names = ["fullbore-gpu-in", "fullbore-gpu-out"];
-        for (waits, name) in self.waits.iter_mut().zip(names) {
-            *waits = Waits::asleep(&self.gpu, name, self.ended.clone(), wake.clone())?;
-        }
-        Ok(())
+        let both = || Ok([Stream::new(gpu)?, Stream::new(gpu)?]);
+        let (streams, waits) = ([both()?, both()?], [Waits::new(gpu), Waits::new(gpu)]);
+        Ok(Mover { gpu: gpu.clone(), streams, turn: 0, waits, pieces: None, staging, ended: VecDeque::new() })
     }
 
     /// Makes the GPU's context current for the calling thread, the lane's.
@@ -66,15 +63,18 @@ impl Mover {
 
     /// Queues copies one way.
     pub fn copy(&mut self, token: u32, way: Way, copies: &[Copy]) {
-        let (stream, mut queued, mut some) = (&self.streams[way as usize], Ok(()), false);
-        for copy in copies {
-            queued = queue(stream, way, copy);
-            if queued.is_err() {
-                break;
+        let bytes = copies.iter().map(|copy| copy.host.len() as u64).sum();
+        let stream = &self.streams[way as usize][self.turn];
+        let mut some = false;
+        let queued = copies.iter().try_for_each(|copy| {
+            match way {
+                Way::In => stream.put(copy.device, copy.host)?,
+                Way::Out => stream.take(copy.host, copy.device)?,
             }
             some = true;
-        }
-        self.end(token, way, None, some, queued);
+            Ok(())
+        });
+        self.end((token, way, bytes), some.then_some(On::Copies), queued);
     }
 
     /// Whether `scatter` or `gather` would find a staging free. The first time they are made, which takes a while.
@@ -89,58 +89,62 @@ impl Mover {
 
     /// Queues bulk copies of `host` into staging, each at its place there, and a kernel that moves the pieces on.
     pub fn scatter(&mut self, token: u32, bulk: &[(Window, usize)], pieces: &[Piece]) {
-        let Some((station, staging)) = self.pieces.as_mut().and_then(|p| p.take(token)) else {
-            return self.refuse(token);
+        let taken = self.pieces.as_mut().and_then(|pieces| pieces.take(token));
+        let (Some((station, staging)), Some(kernel)) = (taken, &self.pieces) else {
+            return self.end((token, Way::In, 0), None, Err(NO_STAGING));
         };
-        let (mut queued, mut some) = (Ok(()), false);
-        for (host, at) in bulk {
-            queued = queued.and_then(|()| self.streams[0].put(staging + *at as u64, *host));
-            some |= queued.is_ok();
-        }
-        let Some(kernel) = &self.pieces else { return self.refuse(token) };
+        let bytes = bulk.iter().map(|(host, _)| host.len() as u64).sum();
+        let copies = &self.streams[Way::In as usize][self.turn];
+        let mut on = None;
+        let queued = bulk.iter().try_for_each(|(host, at)| {
+            copies.put(staging + *at as u64, *host)?;
+            on = Some(On::Copies);
+            Ok(())
+        });
         // A stream of its own lets the next copies run beside the kernel. Where no event ties the two, it is the copies'.
-        let follows = queued.is_ok() && kernel.stream.follow(&self.streams[0]).is_ok();
-        let stream = if follows { &kernel.stream } else { &self.streams[0] };
-        queued = queued.and_then(|()| kernel.launch(stream, station, pieces, true));
-        let on_kernel = follows && queued.is_ok();
-        self.end(token, Way::In, on_kernel.then_some(()), some, queued);
+        let follows = queued.is_ok() && kernel.stream.follow(copies).is_ok();
+        let stream = if follows { &kernel.stream } else { copies };
+        let queued = queued.and_then(|()| kernel.launch(stream, station, pieces, true));
+        if follows && queued.is_ok() {
+            on = Some(On::Kernel);
+        }
+        self.end((token, Way::In, bytes), on, queued);
     }
 
     /// Queues a kernel that moves pieces into staging, and one bulk copy of the first bytes of it to `host`.
     pub fn gather(&mut self, token: u32, host: Window, pieces: &[Piece]) {
-        let Some((station, staging)) = self.pieces.as_mut().and_then(|p| p.take(token)) else {
-            return self.refuse(token);
+        let taken = self.pieces.as_mut().and_then(|pieces| pieces.take(token));
+        let (Some((station, staging)), Some(kernel)) = (taken, &self.pieces) else {
+            return self.end((token, Way::Out, 0), None, Err(NO_STAGING));
         };
-        let Some(kernel) = &self.pieces else { return self.refuse(token) };
+        let copies = &self.streams[Way::Out as usize][self.turn];
         let launched = kernel.launch(&kernel.stream, station, pieces, false);
-        let follows = launched.is_ok() && self.streams[1].follow(&kernel.stream).is_ok();
-        let stream = if follows { &self.streams[1] } else { &kernel.stream };
+        let follows = launched.is_ok() && copies.follow(&kernel.stream).is_ok();
+        let stream = if follows { copies } else { &kernel.stream };
         let queued = launched.and_then(|()| stream.take(host, staging));
         // The kernel runs, whatever came of the copy: its own stream says when it has ended.
-        let on_kernel = launched.is_ok() && (!follows || queued.is_err());
-        self.end(token, Way::Out, on_kernel.then_some(()), launched.is_ok(), queued);
+        let on = if follows && queued.is_ok() { On::Copies } else { On::Kernel };
+        self.end((token, Way::Out, host.len() as u64), launched.is_ok().then_some(on), queued);
     }
 
-    fn refuse(&mut self, token: u32) {
-        self.end(token, Way::In, None, false, Err(CudaError { call: "fullbore staging", code: 2 }));
+    /// Has the token end: when what was queued last does, or at once where nothing was (`on`: none).
+    fn end(&mut self, (token, way, bytes): (u32, Way, u64), on: Option<On>, queued: Result<(), CudaError>) {
+        let copies = &self.streams[way as usize][self.turn];
+        let stream = match (on, &self.pieces) {
+            (None, _) => return self.ended.push_back(Ended { token, result: queued, unknown: false }),
+            (Some(On::Kernel), Some(pieces)) => &pieces.stream,
+            _ => copies,
+        };
+        self.waits[way as usize].push(token, bytes, stream, queued);
+        self.turn = (self.turn + 1) % STREAMS;
     }
 
-    /// Has the token end: when what was queued does, or at once where nothing was.
-    fn end(&mut self, token: u32, way: Way, kernel: Option<()>, some: bool, queued: Result<(), CudaError>) {
-        if !some {
-            return self.ended.push(Ended { token, result: queued, unknown: false });
-        }
-        let kernel = kernel.and(self.pieces.as_ref()).map(|pieces| &pieces.stream);
-        let stream = kernel.unwrap_or(&self.streams[way as usize]);
-        self.waits[way as usize].push(token, stream, queued);
+    /// How long to sleep before ends are looked for; `None`: nothing is in flight.
+    pub fn next_look(&self) -> Option<Duration> {
+        self.waits.iter().filter_map(Waits::next_look).min()
     }
 
-    /// Whether ends have to be asked for.
-    pub fn asks(&self) -> bool {
-        self.waits.iter().any(Waits::asks)
-    }
-
-    /// Whether ends are there.
+    /// Whether ends are there already.
     pub fn ready(&self) -> bool {
         !self.ended.is_empty()
     }
@@ -148,9 +152,9 @@ impl Mover {
     /// Takes the next end.
     pub fn ended(&mut self) -> Option<Ended> {
         if self.ended.is_empty() {
-            self.waits.iter_mut().for_each(Waits::ask);
+            self.waits.iter_mut().for_each(|waits| waits.look(&mut self.ended));
         }
-        let ended = self.ended.pop()?;
+        let ended = self.ended.pop_front()?;
         if let (Some(pieces), false) = (&mut self.pieces, ended.unknown) {
             pieces.give_back(ended.token);
         }
@@ -158,9 +162,12 @@ impl Mover {
     }
 }
 
-fn queue(stream: &Stream, way: Way, copy: &Copy) -> Result<(), CudaError> {
-    match way {
-        Way::In => stream.put(copy.device, copy.host),
-        Way::Out => stream.take(copy.host, copy.device),
-    }
+/// The stream that ends last.
+#[derive(Clone, Copy)]
+enum On {
+    Copies,
+    Kernel,
 }
+
+/// The lane asks whether there is one before.
+const NO_STAGING: CudaError = CudaError { call: "fullbore staging", code: 2 };

@@ -1,37 +1,24 @@
-//! A CUDA stream of copies, and how their end is waited for: by an event behind them that a thread of ours sleeps on
-//! inside the driver, or that is asked again and again. No host function runs in the stream: it would hold up the
-//! copies behind it.
+//! A CUDA stream of copies, and the marks behind them. No host function runs in the stream: it would hold up the copies
+//! behind it.
 
 use crate::memory::Window;
 use crate::memory::cuda::{CudaError, Gpu, NOT_READY};
-use crate::topology::block_signals;
 use crossbeam::queue::SegQueue;
 use cudarc::driver::sys::{CUevent, CUstream};
-use std::collections::VecDeque;
-use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
 
 /// `CU_STREAM_NON_BLOCKING`: the program's legacy default stream does not wait for it, nor it for that one.
 const NON_BLOCKING: u32 = 1;
-/// `CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING`: a waiter sleeps.
-const SLEEPING_EVENT: u32 = 1 | 2;
-
-/// What came of what was queued under a token.
-#[derive(Clone, Copy, Debug)]
-pub struct Ended {
-    pub token: u32,
-    pub result: Result<(), CudaError>,
-    /// The driver does not say whether the copies have ended: the memory must not be used again.
-    pub unknown: bool,
-}
+/// `CU_EVENT_DISABLE_TIMING`, and no blocking synchronisation: it would bring an interrupt behind every copy.
+const PLAIN_EVENT: u32 = 2;
 
 /// The end of what was queued so far.
-#[derive(Clone, Copy, Debug)]
 pub(super) struct Mark {
     stream: CUstream,
     /// `None`: no event could be recorded, and the whole stream is waited for.
     event: Option<CUevent>,
+    /// Where that goes back to.
+    free: Arc<SegQueue<Event>>,
 }
 
 // SAFETY: handles that the driver lets any thread use.
@@ -107,7 +94,7 @@ impl Stream {
             None => {
                 let mut event = std::ptr::null_mut();
                 // SAFETY: an out parameter of ours.
-                let code = unsafe { (driver.cuEventCreate)(&mut event, SLEEPING_EVENT) };
+                let code = unsafe { (driver.cuEventCreate)(&mut event, PLAIN_EVENT) };
                 driver.check("cuEventCreate", code)?;
                 event
             }
@@ -123,7 +110,7 @@ impl Stream {
     /// Marks the end of what was queued so far.
     pub fn mark(&self) -> Mark {
         let event = self.record().inspect_err(|error| tracing::debug!(?error, "no event behind a copy"));
-        Mark { stream: self.stream, event: event.ok() }
+        Mark { stream: self.stream, event: event.ok(), free: self.free.clone() }
     }
 }
 
@@ -144,23 +131,25 @@ impl Drop for Stream {
 }
 
 impl Mark {
-    /// Whether it has come, or, asleep until then, what came of it.
-    fn come(self, gpu: &Gpu, sleep: bool) -> Option<Result<(), u32>> {
+    /// Whether it has come, and what came of it.
+    pub fn come(&self, gpu: &Gpu) -> Option<Result<(), u32>> {
         if let Err(error) = gpu.check("cuEventQuery") {
             return Some(Err(error.code));
         }
-        let driver = gpu.driver;
-        let (of_event, of_stream) = match sleep {
-            true => (driver.cuEventSynchronize, driver.cuStreamSynchronize),
-            false => (driver.cuEventQuery, driver.cuStreamQuery),
-        };
         // SAFETY: a handle of ours, whose context is there.
-        let all = || unsafe { of_stream(self.stream) };
+        let all = || unsafe { (gpu.driver.cuStreamQuery)(self.stream) };
         let event = self.event.map_or_else(all, |event| {
             // SAFETY: as above.
-            unsafe { of_event(event) }
+            unsafe { (gpu.driver.cuEventQuery)(event) }
         });
         judge(event, all)
+    }
+
+    /// Its event may be used again.
+    pub fn over(self) {
+        if let Some(event) = self.event {
+            self.free.push(Event(event));
+        }
     }
 }
 
@@ -176,110 +165,6 @@ fn judge(event: u32, stream: impl FnOnce() -> u32) -> Option<Result<(), u32>> {
             NOT_READY => None,
             _ => Some(Err(error)),
         },
-    }
-}
-
-/// Waits for marks of one direction, in the order in which they were queued.
-pub(super) struct Waits {
-    gpu: Arc<Gpu>,
-    /// `None`: they are asked for.
-    thread: Option<(Sender<Job>, std::thread::JoinHandle<()>)>,
-    asked: VecDeque<Job>,
-    ended: Arc<SegQueue<Ended>>,
-}
-
-struct Job {
-    token: u32,
-    mark: Mark,
-    /// Where its event goes back to.
-    free: Arc<SegQueue<Event>>,
-    /// What came of queueing: a failure stands, however the rest ends.
-    queued: Result<(), CudaError>,
-}
-
-impl Waits {
-    /// Waits that are asked for.
-    pub fn polled(gpu: &Arc<Gpu>, ended: Arc<SegQueue<Ended>>) -> Waits {
-        Waits { gpu: gpu.clone(), thread: None, asked: VecDeque::with_capacity(16), ended }
-    }
-
-    /// Waits that a thread sleeps for; `wake` is called behind each.
-    pub fn asleep(
-        gpu: &Arc<Gpu>,
-        name: &str,
-        ended: Arc<SegQueue<Ended>>,
-        wake: Arc<dyn Fn() + Send + Sync>,
-    ) -> io::Result<Waits> {
-        let (jobs, theirs) = channel();
-        let (gpu_there, ended_there) = (gpu.clone(), ended.clone());
-        let body = move || {
-            block_signals();
-            sleep_for(&gpu_there, &theirs, &ended_there, &*wake);
-        };
-        let thread = std::thread::Builder::new().name(name.into()).spawn(body)?;
-        let mut waits = Waits::polled(gpu, ended);
-        waits.thread = Some((jobs, thread));
-        Ok(waits)
-    }
-
-    /// Has `token` end when what `stream` has so far does; `queued`: what came of queueing it.
-    pub fn push(&mut self, token: u32, stream: &Stream, queued: Result<(), CudaError>) {
-        let job = Job { token, mark: stream.mark(), free: stream.free.clone(), queued };
-        match &self.thread {
-            None => self.asked.push_back(job),
-            Some((jobs, _)) => {
-                if let Err(error) = jobs.send(job) {
-                    // Its thread is gone, which only a panic explains: what is in flight stays unknown.
-                    let died = CudaError { call: "cuEventSynchronize", code: 999 };
-                    self.ended.push(Ended { token: error.0.token, result: Err(died), unknown: true });
-                }
-            }
-        }
-    }
-
-    /// Whether there is something to be asked for.
-    pub fn asks(&self) -> bool {
-        !self.asked.is_empty()
-    }
-
-    /// Asks for the marks that have come.
-    pub fn ask(&mut self) {
-        while let Some(job) = self.asked.front() {
-            let Some(known) = job.mark.come(&self.gpu, false) else { return };
-            let Some(job) = self.asked.pop_front() else { return };
-            self.ended.push(job.end("cuEventQuery", known));
-        }
-    }
-}
-
-impl Job {
-    /// Its event may be used again, whatever came of it.
-    fn end(self, call: &'static str, known: Result<(), u32>) -> Ended {
-        if let Some(event) = self.mark.event {
-            self.free.push(Event(event));
-        }
-        let result = known.map_err(|code| CudaError { call, code }).and(self.queued);
-        Ended { token: self.token, result, unknown: known.is_err() }
-    }
-}
-
-impl Drop for Waits {
-    fn drop(&mut self) {
-        if let Some((jobs, thread)) = self.thread.take() {
-            drop(jobs);
-            let _ = thread.join(); // nothing is in flight: whoever has something there leaves all of it behind
-        }
-    }
-}
-
-fn sleep_for(gpu: &Gpu, jobs: &Receiver<Job>, ended: &SegQueue<Ended>, wake: &(dyn Fn() + Send + Sync)) {
-    if let Err(error) = gpu.adopt() {
-        tracing::warn!(?error, "a thread that waits for a GPU has no context: its waits will fail");
-    }
-    while let Ok(job) = jobs.recv() {
-        let known = job.mark.come(gpu, true).unwrap_or(Err(NOT_READY));
-        ended.push(job.end("cuEventSynchronize", known));
-        wake();
     }
 }
 

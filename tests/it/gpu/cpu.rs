@@ -54,7 +54,7 @@ fn a_lane_that_waits_for_a_gpu_sleeps_unless_told_to_poll() {
                     }
                 }
             }
-            assert_eq!(fake.count("spins"), 0, "events are of those that let the waiter sleep");
+            assert_eq!(fake.count("cuEventSynchronize"), 0, "no thread waits in the driver");
             assert_eq!(fake.count("blocking_streams"), 0);
         }
     });
@@ -65,7 +65,6 @@ fn a_lane_that_waits_for_a_gpu_sleeps_unless_told_to_poll() {
 fn a_polling_engine_moves_the_same() {
     gpu("gpu::cpu::a_polling_engine_moves_the_same", &[("FAKE_CUDA_GBPS", "3")], |fake| {
         let rig = Rig::new(fake, Engine::builder().gpu_polling(true), 40 * MIB);
-        let waited = fake.count("cuEventSynchronize");
         for options in [OpenOptions::write(), OpenOptions::write().mapped()] {
             let (path, target) = rig.file(20 * MIB, options);
             rig.read(&target, 5, 7, 19 * MIB).result.expect("it lands");
@@ -81,6 +80,5 @@ fn a_polling_engine_moves_the_same() {
             assert!(file[9 << 20..18 << 20] == file[..9 << 20]);
         }
         assert!(fake.count("cuEventQuery") > 0);
-        assert_eq!(fake.count("cuEventSynchronize"), waited, "no thread waits in the driver");
     });
 }
