@@ -159,7 +159,7 @@ fn a_load_whose_storage_hangs_ends_in_time() {
             Err(why) => return eprintln!("skipped: {why}"),
         };
         let fake = crate::support::cuda::Fake::load();
-        let builder = Engine::builder().lanes(2).deadline(Some(SECOND)).grace(SECOND).bounce(1 << 20, 4);
+        let builder = Engine::builder().lanes(2).deadline(Some(SECOND)).grace(SECOND).bounce(1 << 20, 2);
         let rig = Rig::new(fake, builder, 20 * MIB);
         // The mapping's pages are those of a memory file that is watched: whoever copies from it hangs.
         let path = rig.folder.file("hanging", 8 * MIB, SEED);
