@@ -166,7 +166,7 @@ fn an_engine_with_a_copy_that_hangs_can_be_dropped() {
             fake.order("hang", 0, 1);
             let before = fake.count("cuMemcpyHtoDAsync_v2");
             let submit = |i: usize| {
-                let range = region.range(i * 20 << 20..(i + 1) * 20 << 20).expect("a range");
+                let range = region.range((i * 20) << 20..((i + 1) * 20) << 20).expect("a range");
                 client
                     .submit(Transfer::read(&target).extent(0, range))
                     .map_err(|r| r.error)
