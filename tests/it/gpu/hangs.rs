@@ -3,7 +3,7 @@
 use super::rig::{MIB, Rig, WAIT, gpu, ok};
 use crate::support::cuda::Fake;
 use crate::support::eventually;
-use fullbore::{Engine, EngineBuilder, ErrorKind, OpenOptions, ReleaseError, Transfer};
+use fullbore::{Engine, EngineBuilder, ErrorKind, OpenOptions, Priority, ReleaseError, Transfer};
 use std::time::{Duration, Instant};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -133,6 +133,24 @@ fn what_waits_behind_a_copy_that_hangs_times_out() {
     });
 }
 
+/// The last bounce buffer is kept for the urgent: loads that stand still have all others.
+#[test]
+fn an_urgent_store_passes_loads_that_hang() {
+    gpu("gpu::hangs::an_urgent_store_passes_loads_that_hang", &[], |fake| {
+        let rig = Rig::new(fake, Engine::builder().bounce(1 << 20, 4).gpu_outstanding(1 << 20), 20 * MIB);
+        let (_, target) = rig.file(20 * MIB, OpenOptions::write());
+        fake.order("hang", 0, 1);
+        let mut load = rig.submit(rig.to_read(&target, 0, 0, 10 * MIB));
+        copying(fake, "cuMemcpyHtoDAsync_v2", 0);
+        std::thread::sleep(Duration::from_millis(100)); // the others are full by now
+        let store = rig.add(Transfer::write(&target), 10 * MIB, 10 * MIB, MIB).priority(Priority::Urgent);
+        let done = rig.submit(store).wait_timeout(5 * SECOND);
+        fake.release();
+        ok(done.expect("it has a buffer"));
+        ok(load.wait_timeout(WAIT).expect("an end"));
+    });
+}
+
 /// The engine goes although a copy never ends: bounded, and everybody has an answer.
 #[test]
 fn an_engine_with_a_copy_that_hangs_can_be_dropped() {
@@ -148,7 +166,7 @@ fn an_engine_with_a_copy_that_hangs_can_be_dropped() {
             fake.order("hang", 0, 1);
             let before = fake.count("cuMemcpyHtoDAsync_v2");
             let submit = |i: usize| {
-                let range = region.range(i * 20 << 20..(i + 1) * 20 << 20).expect("a range");
+                let range = region.range((i * 20) << 20..((i + 1) * 20) << 20).expect("a range");
                 client
                     .submit(Transfer::read(&target).extent(0, range))
                     .map_err(|r| r.error)

@@ -30,16 +30,17 @@ fn what_came_first_ends_first_and_no_other_is_in_its_way() {
             let (_, target) = rig.file(32 * MIB, options);
             let reads = || (0..8).map(|i| rig.to_read(&target, 0, i * 32 * MIB, 32 * MIB));
             let done = ends(&rig, reads());
-            // At 1 GB/s; a machine that is busy with other things may take longer for all of them alike.
-            let link = Duration::from_nanos(8 * 32 * MIB);
-            let total = done[7].1;
-            assert!(total >= link.mul_f64(0.95) && total < 3 * link, "{total:?} of {link:?}");
+            // At 1 GB/s; a machine that is busy with other things may take longer.
+            let (each, total) = (Duration::from_nanos(32 * MIB), done[7].1);
+            assert!(total >= 8 * each.mul_f64(0.95), "{total:?}: faster than the link");
             for (k, (tag, at, done)) in done.iter().enumerate() {
                 done.result.as_ref().expect("it lands");
                 assert_eq!(*tag, k as u64, "in their order");
-                let due = total.mul_f64((k + 1) as f64 / 8.0);
-                let slack = total / 3; // other programs take their time too
-                assert!(*at < due + slack && *at + slack > due, "{k} ended at {at:?}, {due:?} were due");
+                let rest = each.mul_f64(0.6) * (7 - k as u32);
+                assert!(
+                    *at + rest <= total,
+                    "{k} ended at {at:?}, when others were not still to come: {total:?}"
+                );
             }
         }
     });
