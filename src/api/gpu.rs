@@ -9,7 +9,7 @@ use crate::lane::{
 };
 use crate::memory::cuda::{CudaError, DeviceMemory, Gpu, Held, HostMemory, Words};
 use crate::memory::{AllocOptions, RegionInner, alloc, lock};
-use crate::plan::{PARTS, UnitCursor};
+use crate::plan::{Extents, PARTS, UnitCursor};
 use crate::queue::cuda::Mover;
 use crate::target::TargetInner;
 use crate::topology::{Place, QueueMap};
@@ -190,10 +190,15 @@ impl Shared {
         let (block, buffer) = (job.target().geometry.block, self.settings.gpu.buffer);
         let region = job.region_of(0, &self.core.regions);
         let path = region.as_ref().and_then(|region| Some(path_of_job(&job, region.device()?).0));
-        // Straight copies of one length: a short one at the end would leave the link idle between it and the next.
+        // Straight copies of one length: a short one at the end of each extent would cost as much as a long one.
         let unit = if path == Some(Path::DaxToGpu) {
-            let (asked, most) = (job.asked(), buffer * STRAIGHT);
-            asked.div_ceil(asked.div_ceil(most)).next_multiple_of(64 << 10).min(most)
+            let most = buffer * STRAIGHT;
+            let longest = (0..job.count()).map(|index| job.range(index).1).max().unwrap_or(most).max(1);
+            if longest <= most {
+                most
+            } else {
+                longest.div_ceil(longest.div_ceil(most)).next_multiple_of(64 << 10).min(most)
+            }
         } else {
             buffer
         };
@@ -203,7 +208,7 @@ impl Shared {
         units[0] = cursor.count(&job);
         let submitted = self.core.clock.now();
         let handle = self.core.table.activate(job, Admission { units, deadline, submitted, tag })?;
-        let share = Share { handle, class, part: 0, deadline, cursor };
+        let share = Share { handle, class, part: 0, deadline, cursor, most: u32::MAX, in_hand: 0 };
         if self.deal_part(share, group, 1, 0) == 0 {
             self.core.stop(handle, Stop::LaneFailed);
         }

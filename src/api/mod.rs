@@ -6,6 +6,7 @@ mod engine;
 mod file_slots;
 mod gpu;
 mod groups;
+mod marks;
 mod shared;
 mod stats;
 mod submit;

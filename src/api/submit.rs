@@ -285,8 +285,10 @@ impl Shared {
         TURN.set(turn.wrapping_add(1));
         for part in (0..target.parts()).filter(|part| units[*part] > 0) {
             let cursor = UnitCursor::over(target.part(part), unit_size, target.geometry.block);
-            let share = Share { handle, class, part: part as u8, deadline, cursor };
             let group = target.groups.get().and_then(|groups| groups.get(part)).copied().unwrap_or(0);
+            let lanes = self.groups.get(group).map_or(1, |group| group.lanes.len() as u32);
+            let most = units[part].div_ceil(lanes.max(1));
+            let share = Share { handle, class, part: part as u8, deadline, cursor, most, in_hand: 0 };
             if self.deal_part(share, group, units[part] as usize, turn) == 0 {
                 self.core.stop(handle, Stop::LaneFailed);
             }

@@ -76,19 +76,19 @@ impl<Q: Queue> Lane<Q> {
         if claim.unit == 0 {
             self.core.table.mark_started(&claim, now);
         }
-        let unit = self.core.table.body(&claim).and_then(|job| {
-            let share = self.schedule.front(class)?;
-            share.cursor.seek(job, claim.unit)
-        });
+        let share = self.schedule.front(class)?;
+        share.in_hand += 1;
+        let counts = Some((share.class, share.part));
+        let unit = self.core.table.body(&claim).and_then(|job| share.cursor.seek(job, claim.unit));
         // A flush alone has no extents, hence no unit of bytes.
         let (extent, pos, left) = unit.map_or((0, 0, 0), |u| (u.extent, u.pos, u.bytes));
         let flushes = if unit.is_none() { self.core.flushes_of(&claim) } else { 0 };
-        Some(self.open_run(claim, (extent, pos, left), flushes))
+        Some(self.open_run((claim, counts), (extent, pos, left), flushes))
     }
 
     pub(super) fn open_run(
         &mut self,
-        claim: Claim,
+        (claim, share): (Claim, Option<(u8, u8)>),
         (extent, pos, left): (u32, u64, u64),
         flushes: u32,
     ) -> u16 {
@@ -98,6 +98,7 @@ impl<Q: Queue> Lane<Q> {
         });
         let run = Run {
             claim,
+            share,
             extent,
             pos,
             left,

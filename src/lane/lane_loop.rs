@@ -29,6 +29,8 @@ pub struct LaneOptions {
 #[derive(Debug)]
 pub(super) struct Run {
     pub claim: Claim,
+    /// Class and part of the share that it counts in; `None`: it is a flush, which does not.
+    pub share: Option<(u8, u8)>,
     /// Where the next command is cut: extent and byte in it.
     pub extent: u32,
     pub pos: u64,

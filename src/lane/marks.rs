@@ -1,9 +1,8 @@
 //! Marks: points in a transfer that its submitter hears of, in order, before the transfer ends.
 
 use crate::error::{Error, ErrorKind};
-use crate::memory::cuda::Word;
-use crate::memory::{Region, lock};
-use std::ffi::c_void;
+use crate::memory::cuda::{Word, Words};
+use crate::memory::lock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -93,41 +92,22 @@ impl Marks {
         }
     }
 
-    /// Has what is queued on a CUDA stream from now on wait until mark number `mark` of the transfer under way has
-    /// landed, without the CPU: the stream waits for a value in memory (cuStreamWaitValue32). Call it after the transfer
-    /// was submitted. `region`: memory of the GPU that the stream is on; `stream`: a `CUstream` or `cudaStream_t` of it.
-    ///
-    /// When the transfer ends without the mark (failed, cancelled, abandoned) the stream goes on all the same, lest it
-    /// stand for ever: look at the completion before its results are used.
-    ///
-    /// # Safety
-    /// `stream` is a live stream of the primary context of the region's GPU.
-    ///
-    /// # Errors
-    /// `InvalidInput`: no such mark, or no GPU's memory; `Unsupported` where the driver has no such waits; `Resource`: 1024
-    /// sets of marks have streams waiting.
-    pub unsafe fn stream_wait(&self, mark: usize, region: &Region, stream: *mut c_void) -> Result<(), Error> {
-        self.check(mark)?;
-        let Some(held) = region.inner().device() else {
-            let message =
-                "streams wait for loads of a GPU's memory; give the region that the transfer loads into";
-            return Err(Error::new(ErrorKind::InvalidInput, message));
-        };
+    /// The word that streams of a GPU wait on for these marks, taken when the first one does.
+    pub(crate) fn word(&self, words: &Arc<Words>) -> Result<&Word, Error> {
         let state = lock(&self.0.state);
         if self.0.word.get().is_none() {
-            let word = held.words.take().ok_or_else(|| {
+            let word = words.take().ok_or_else(|| {
                 let message = "1024 sets of marks have streams waiting already; drop some";
                 Error::new(ErrorKind::Resource, message)
             })?;
             word.reach(if state.ended { self.0.after.len() } else { state.landed });
             let _ = self.0.word.set(word);
         }
-        let Some(word) = self.0.word.get() else { return Ok(()) };
-        // SAFETY: passed on to the caller.
-        unsafe { word.hold(&held.gpu, stream, mark + 1) }
+        let gone = "the marks' word is gone: a defect of this library; please report it";
+        self.0.word.get().ok_or_else(|| Error::new(ErrorKind::Resource, gone))
     }
 
-    fn check(&self, mark: usize) -> Result<(), Error> {
+    pub(crate) fn check(&self, mark: usize) -> Result<(), Error> {
         if mark < self.0.after.len() {
             return Ok(());
         }

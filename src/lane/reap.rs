@@ -198,6 +198,9 @@ impl<Q: Queue> Lane<Q> {
     pub(super) fn close_early(&mut self, index: u16) {
         let Some(run) = self.runs[index as usize].take() else { return };
         self.free_runs.push(index);
+        if let Some(share) = run.share {
+            self.schedule.gave_back(share, run.claim.handle);
+        }
         self.cutting.iter_mut().filter(|c| **c == Some(index)).for_each(|c| *c = None);
         let table = &self.core.table;
         if let Some(job) = table.body(&run.claim) {
@@ -211,7 +214,7 @@ impl<Q: Queue> Lane<Q> {
         if wants_flush && !flushed {
             let claim = table.reopen(last);
             let flushes = self.core.flushes_of(&claim);
-            let index = self.open_run(claim, (0, 0, 0), flushes);
+            let index = self.open_run((claim, None), (0, 0, 0), flushes);
             self.flushes.push_back(index);
         } else {
             self.core.publish(last);

@@ -18,6 +18,16 @@ pub struct Share {
     pub part: u8,
     pub deadline: u64,
     pub cursor: UnitCursor,
+    /// Most units of it that the lane may have in hand, and how many it has: what other lanes can begin at once is left
+    /// to them.
+    pub most: u32,
+    pub in_hand: u32,
+}
+
+impl Share {
+    fn is_free(&self) -> bool {
+        self.in_hand < self.most
+    }
 }
 
 /// The shares of a lane, by class.
@@ -50,26 +60,37 @@ impl Schedule {
         self.classes.iter().all(VecDeque::is_empty)
     }
 
-    /// The class that the next command goes to, among those for which `has_work` or that have shares.
+    /// The class that the next command goes to, among those for which `has_work` or that have shares to begin.
     pub fn pick(&mut self, has_work: impl Fn(usize) -> bool) -> Option<usize> {
-        let ready = |class: &usize| has_work(*class) || !self.classes[*class].is_empty();
+        let ready = |class: &usize| has_work(*class) || self.classes[*class].iter().any(Share::is_free);
         let starving = (0..CLASSES).filter(ready).find(|class| self.waited[*class] >= FAIR - 1);
         let class = starving.or_else(|| (0..CLASSES).find(ready))?;
         for other in (0..CLASSES).filter(|other| *other != class) {
-            let waits = has_work(other) || !self.classes[other].is_empty();
+            let waits = has_work(other) || self.classes[other].iter().any(Share::is_free);
             self.waited[other] = if waits { self.waited[other] + 1 } else { 0 };
         }
         self.waited[class] = 0;
         Some(class)
     }
 
+    /// The first share of a class of which the lane may begin a unit.
     pub fn front(&mut self, class: usize) -> Option<&mut Share> {
-        self.classes[class].front_mut()
+        self.classes[class].iter_mut().find(|share| share.is_free())
     }
 
-    /// Drops the first share of a class: it has no units left.
+    /// Drops that share: it has no units left.
     pub fn drop_front(&mut self, class: usize) {
-        self.classes[class].pop_front();
+        if let Some(first) = self.classes[class].iter().position(Share::is_free) {
+            self.classes[class].remove(first);
+        }
+    }
+
+    /// A unit of a transfer is not in the lane's hands any more.
+    pub fn gave_back(&mut self, (class, part): (u8, u8), handle: Handle) {
+        let mine = |share: &&mut Share| share.handle == handle && share.part == part;
+        if let Some(share) = self.classes[class as usize % CLASSES].iter_mut().find(mine) {
+            share.in_hand = share.in_hand.saturating_sub(1);
+        }
     }
 
     /// All shares.
@@ -109,6 +130,34 @@ mod tests {
         assert_eq!(schedule.pick(|_| false), None);
     }
 
+    /// What a lane has its part of in hand is left to others; the next share is begun meanwhile.
+    #[test]
+    fn a_share_is_begun_no_further_than_its_part() {
+        let share = |index| Share {
+            handle: Handle { index, generation: 0 },
+            class: 1,
+            part: 0,
+            deadline: u64::MAX,
+            cursor: UnitCursor::new(4096, 1),
+            most: 2,
+            in_hand: 0,
+        };
+        let mut schedule = Schedule::new(3);
+        (0..2).for_each(|index| schedule.push(share(index), |_| true));
+        let mut begun = Vec::new();
+        while schedule.pick(|_| false) == Some(1) {
+            let share = schedule.front(1).expect("it was picked");
+            share.in_hand += 1;
+            begun.push(share.handle.index);
+        }
+        assert_eq!(begun, [0, 0, 1, 1]);
+        assert!(schedule.front(1).is_none() && !schedule.is_empty());
+        schedule.gave_back((1, 0), Handle { index: 1, generation: 0 });
+        assert_eq!(schedule.front(1).map(|share| share.handle.index), Some(1));
+        schedule.drop_front(1);
+        assert_eq!(schedule.drain().map(|share| share.handle.index).collect::<Vec<_>>(), [0]);
+    }
+
     #[test]
     fn a_full_class_drops_what_is_stale_and_keeps_the_share_that_is_being_cut() {
         let share = |index| Share {
@@ -117,6 +166,8 @@ mod tests {
             part: 0,
             deadline: u64::MAX,
             cursor: UnitCursor::new(4096, 1),
+            most: 1,
+            in_hand: 0,
         };
         let mut schedule = Schedule::new(3);
         let room = schedule.classes[1].capacity() as u32;

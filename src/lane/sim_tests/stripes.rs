@@ -110,7 +110,10 @@ impl World {
     pub fn deal(&self, rng: &mut Rng, handle: Handle, target: &TargetInner, job: Dealt) {
         for part in (0..target.parts()).filter(|part| job.units[*part] > 0) {
             let cursor = UnitCursor::over(target.part(part), self.plan.unit, target.geometry.block);
-            let share = Share { handle, class: job.class, part: part as u8, deadline: job.deadline, cursor };
+            // The engine leaves each lane its part: any number may be that.
+            let most = 1 + rng.below(u64::from(job.units[part])) as u32;
+            let (class, deadline) = (job.class, job.deadline);
+            let share = Share { handle, class, part: part as u8, deadline, cursor, most, in_hand: 0 };
             let group = target.groups.get().map_or(0, |groups| groups[part]);
             if self.deal_part(rng, share, group, job.units[part] as usize) == 0 {
                 self.core.stop(handle, Stop::LaneFailed);

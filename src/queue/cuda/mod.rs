@@ -23,9 +23,6 @@ pub struct Copy {
     pub device: u64,
 }
 
-/// Streams each way.
-const STREAMS: usize = 2;
-
 /// Which way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
@@ -37,10 +34,8 @@ pub enum Way {
 /// pinned, or registered with the driver.
 pub struct Mover {
     gpu: Arc<Gpu>,
-    /// In and out: a GPU has a copy engine for each. Taken in turn: a copy need not wait until the engine has told the
-    /// end of the one before.
-    streams: [[Stream; STREAMS]; 2],
-    turn: usize,
+    /// In and out: a GPU has a copy engine for each. A second stream each way gained nothing (54.5 of 54.6 GB/s, H200).
+    streams: [Stream; 2],
     waits: [Waits; 2],
     pieces: Option<Pieces>,
     staging: usize,
@@ -51,9 +46,8 @@ impl Mover {
     /// A mover whose stagings have `staging` bytes.
     pub fn new(gpu: &Arc<Gpu>, staging: usize) -> Result<Mover, CudaError> {
         let _entered = gpu.enter()?;
-        let both = || Ok([Stream::new(gpu)?, Stream::new(gpu)?]);
-        let (streams, waits) = ([both()?, both()?], [Waits::new(gpu), Waits::new(gpu)]);
-        Ok(Mover { gpu: gpu.clone(), streams, turn: 0, waits, pieces: None, staging, ended: VecDeque::new() })
+        let (streams, waits) = ([Stream::new(gpu)?, Stream::new(gpu)?], [Waits::new(gpu), Waits::new(gpu)]);
+        Ok(Mover { gpu: gpu.clone(), streams, waits, pieces: None, staging, ended: VecDeque::new() })
     }
 
     /// Makes the GPU's context current for the calling thread, the lane's.
@@ -64,7 +58,7 @@ impl Mover {
     /// Queues copies one way.
     pub fn copy(&mut self, token: u32, way: Way, copies: &[Copy]) {
         let bytes = copies.iter().map(|copy| copy.host.len() as u64).sum();
-        let stream = &self.streams[way as usize][self.turn];
+        let stream = &self.streams[way as usize];
         let mut some = false;
         let queued = copies.iter().try_for_each(|copy| {
             match way {
@@ -94,7 +88,7 @@ impl Mover {
             return self.end((token, Way::In, 0), None, Err(NO_STAGING));
         };
         let bytes = bulk.iter().map(|(host, _)| host.len() as u64).sum();
-        let copies = &self.streams[Way::In as usize][self.turn];
+        let copies = &self.streams[Way::In as usize];
         let mut on = None;
         let queued = bulk.iter().try_for_each(|(host, at)| {
             copies.put(staging + *at as u64, *host)?;
@@ -117,7 +111,7 @@ impl Mover {
         let (Some((station, staging)), Some(kernel)) = (taken, &self.pieces) else {
             return self.end((token, Way::Out, 0), None, Err(NO_STAGING));
         };
-        let copies = &self.streams[Way::Out as usize][self.turn];
+        let copies = &self.streams[Way::Out as usize];
         let launched = kernel.launch(&kernel.stream, station, pieces, false);
         let follows = launched.is_ok() && copies.follow(&kernel.stream).is_ok();
         let stream = if follows { copies } else { &kernel.stream };
@@ -129,14 +123,13 @@ impl Mover {
 
     /// Has the token end: when what was queued last does, or at once where nothing was (`on`: none).
     fn end(&mut self, (token, way, bytes): (u32, Way, u64), on: Option<On>, queued: Result<(), CudaError>) {
-        let copies = &self.streams[way as usize][self.turn];
+        let copies = &self.streams[way as usize];
         let stream = match (on, &self.pieces) {
             (None, _) => return self.ended.push_back(Ended { token, result: queued, unknown: false }),
             (Some(On::Kernel), Some(pieces)) => &pieces.stream,
             _ => copies,
         };
         self.waits[way as usize].push(token, bytes, stream, queued);
-        self.turn = (self.turn + 1) % STREAMS;
     }
 
     /// How long to sleep before ends are looked for; `None`: nothing is in flight.
