@@ -21,6 +21,8 @@ pub struct Ended {
 const FASTEST: f64 = 128.0;
 /// A copy that was over at the first look may have been so for long: the next look is so much earlier.
 const EARLIER: f64 = 1.0 / 16.0;
+/// Bytes of a copy that tells the rate.
+const TELLING: u64 = 1 << 20;
 /// Steps between looks, in ns: a sixteenth of the time that it took so far.
 const STEPS: (u64, u64) = (10_000, 10_000_000);
 
@@ -89,6 +91,10 @@ impl Waits {
         let now = Instant::now();
         let took = (now - job.at.max(self.last)).as_nanos().max(1) as f64;
         self.last = now;
+        // What a small one takes is the way there and back, and says nothing of the rate.
+        if job.bytes < TELLING {
+            return;
+        }
         let seen = job.bytes as f64 / took;
         self.rate = match job.looks {
             0 => (self.rate.max(seen) * (1.0 + EARLIER)).min(FASTEST),

@@ -153,3 +153,19 @@ fn bounce_buffers_bound_the_memory() {
         (0..8).for_each(|i| rig.check(0, i * 32 * MIB, 32 * MIB));
     });
 }
+
+/// What small copies take says nothing about large ones: those behind many small ones are not slept over.
+#[test]
+fn a_large_copy_behind_small_ones_is_told_when_it_ends() {
+    let env = [("FAKE_CUDA_GBPS", "1")];
+    gpu("gpu::order::a_large_copy_behind_small_ones_is_told_when_it_ends", &env, |fake| {
+        let rig = Rig::new(fake, Engine::builder(), 16 * MIB);
+        for options in [OpenOptions::read().mapped(), OpenOptions::read()] {
+            let (_, target) = rig.file(16 * MIB, options);
+            (0..200).for_each(|i| rig.read(&target, i * 4096, 0, 4096).result.expect("it lands"));
+            let best = (0..3).map(|_| rig.read(&target, 0, 0, 8 * MIB).times.total).min().expect("three");
+            // 8.4 ms are the copy's own.
+            assert!(best < Duration::from_millis(30), "it took {best:?}");
+        }
+    });
+}
