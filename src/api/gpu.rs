@@ -2,6 +2,7 @@
 
 use super::groups::Group;
 use super::shared::Shared;
+use super::submit::SHALLOW;
 use crate::error::{Error, ErrorKind};
 use crate::lane::{
     Admission, Feeder, GpuSpec, Handle, Job, Path, QueueKind, SLACK, Share, Source, Stop, path_of_job,
@@ -45,6 +46,10 @@ impl Feeder for Feed {
         let closed = || Error::new(ErrorKind::Shutdown, "the engine was shut down; build a new one");
         let shared = self.0.upgrade().ok_or_else(closed)?;
         shared.start_child(child, class, deadline, tag)
+    }
+
+    fn appetite(&self, target: &TargetInner) -> u64 {
+        self.0.upgrade().map_or(0, |shared| shared.appetite(target))
     }
 }
 
@@ -206,9 +211,19 @@ impl Shared {
         let cursor = UnitCursor::new(unit, block);
         let mut units = [0; PARTS];
         units[0] = cursor.count(&job);
-        let submitted = self.core.clock.now();
+        let (submitted, target) = (self.core.clock.now(), Arc::as_ptr(job.target()) as usize);
         let handle = self.core.table.activate(job, Admission { units, deadline, submitted, tag })?;
-        let share = Share { handle, class, part: 0, deadline, cursor, most: u32::MAX, in_hand: 0 };
+        let share = Share {
+            handle,
+            class,
+            part: 0,
+            deadline,
+            cursor,
+            most: u32::MAX,
+            in_hand: 0,
+            target,
+            depth: u32::MAX,
+        };
         if self.deal_part(share, group, 1, 0) == 0 {
             self.core.stop(handle, Stop::LaneFailed);
         }
@@ -216,6 +231,16 @@ impl Shared {
             self.core.stop(handle, Stop::Shutdown);
         }
         Ok(handle)
+    }
+
+    fn appetite(&self, target: &TargetInner) -> u64 {
+        let parts = 0..target.parts();
+        let groups = parts.map(|part| target.groups.get().and_then(|groups| groups.get(part)).copied());
+        let lanes =
+            groups.filter_map(|group| self.groups.get(group.unwrap_or(0))).flat_map(|group| &group.lanes);
+        let most = if target.punts { SHALLOW } else { u32::MAX };
+        let command = u64::from(self.settings.command_size);
+        lanes.map(|lane| u64::from(lane.place.depth.min(most)) * command).sum()
     }
 
     /// Starts a transfer that a GPU's lane submits.

@@ -3,7 +3,7 @@
 use super::Mutation;
 use super::lane_loop::{Lane, Run};
 use super::path::Path;
-use super::schedule::CLASSES;
+use super::schedule::{CLASSES, Share};
 use super::slots::{Claim, Stop};
 use crate::memory::{Fixed, Window};
 use crate::plan::{self, next_command};
@@ -28,7 +28,11 @@ impl<Q: Queue> Lane<Q> {
             }
         }
         while self.credits() > 0 && self.queue.room() > 0 {
-            let Some(class) = self.schedule.pick(|class| self.cutting[class].is_some()) else { break };
+            let busy = self.slots.busy();
+            let cutting = |class: usize| self.cutting[class].is_some();
+            let Some(class) = self.schedule.pick(cutting, |share| share.is_free(busy)) else {
+                break;
+            };
             let Some(run) = self.cutting[class].or_else(|| self.begin(class)) else { continue };
             self.cutting[class] = self.cut(run).then_some(run);
         }
@@ -60,9 +64,10 @@ impl<Q: Queue> Lane<Q> {
 
     /// Claims the next unit of the best share of a class, and drops shares that have none left: they cost it no turn.
     fn begin(&mut self, class: usize) -> Option<u16> {
-        let now = self.now;
+        let (now, busy) = (self.now, self.slots.busy());
+        let free = |share: &Share| share.is_free(busy);
         let claim = loop {
-            let share = self.schedule.front(class)?;
+            let share = self.schedule.front(class, free)?;
             let handle = share.handle;
             let part = if self.core.mutant(Mutation::UnitOfAnotherPart) { 0 } else { share.part };
             if share.deadline <= now {
@@ -70,13 +75,13 @@ impl<Q: Queue> Lane<Q> {
             }
             match self.core.table.claim(handle, part) {
                 Some(claim) => break claim,
-                None => self.schedule.drop_front(class),
+                None => self.schedule.drop_front(class, free),
             }
         };
         if claim.unit == 0 {
             self.core.table.mark_started(&claim, now);
         }
-        let share = self.schedule.front(class)?;
+        let share = self.schedule.front(class, free)?;
         share.in_hand += 1;
         let counts = Some((share.class, share.part));
         let unit = self.core.table.body(&claim).and_then(|job| share.cursor.seek(job, claim.unit));

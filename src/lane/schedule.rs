@@ -22,11 +22,16 @@ pub struct Share {
     /// to them.
     pub most: u32,
     pub in_hand: u32,
+    /// Tells its target from others, to a lane that looks at that.
+    pub target: usize,
+    /// It is begun only while the lane has fewer commands in hand than this.
+    pub depth: u32,
 }
 
 impl Share {
-    fn is_free(&self) -> bool {
-        self.in_hand < self.most
+    /// Whether a lane with so many commands in hand may begin a unit of it.
+    pub fn is_free(&self, busy: usize) -> bool {
+        self.in_hand < self.most && busy < self.depth as usize
     }
 }
 
@@ -60,27 +65,28 @@ impl Schedule {
         self.classes.iter().all(VecDeque::is_empty)
     }
 
-    /// The class that the next command goes to, among those for which `has_work` or that have shares to begin.
-    pub fn pick(&mut self, has_work: impl Fn(usize) -> bool) -> Option<usize> {
-        let ready = |class: &usize| has_work(*class) || self.classes[*class].iter().any(Share::is_free);
+    /// The class that the next command goes to, among those for which `has_work` or that have a share which is `free` to
+    /// be begun.
+    pub fn pick(&mut self, has_work: impl Fn(usize) -> bool, free: impl Fn(&Share) -> bool) -> Option<usize> {
+        let ready = |class: &usize| has_work(*class) || self.classes[*class].iter().any(&free);
         let starving = (0..CLASSES).filter(ready).find(|class| self.waited[*class] >= FAIR - 1);
         let class = starving.or_else(|| (0..CLASSES).find(ready))?;
         for other in (0..CLASSES).filter(|other| *other != class) {
-            let waits = has_work(other) || self.classes[other].iter().any(Share::is_free);
+            let waits = ready(&other);
             self.waited[other] = if waits { self.waited[other] + 1 } else { 0 };
         }
         self.waited[class] = 0;
         Some(class)
     }
 
-    /// The first share of a class of which the lane may begin a unit.
-    pub fn front(&mut self, class: usize) -> Option<&mut Share> {
-        self.classes[class].iter_mut().find(|share| share.is_free())
+    /// The first share of a class that is `free` to be begun.
+    pub fn front(&mut self, class: usize, free: impl Fn(&Share) -> bool) -> Option<&mut Share> {
+        self.classes[class].iter_mut().find(|share| free(share))
     }
 
     /// Drops that share: it has no units left.
-    pub fn drop_front(&mut self, class: usize) {
-        if let Some(first) = self.classes[class].iter().position(Share::is_free) {
+    pub fn drop_front(&mut self, class: usize, free: impl Fn(&Share) -> bool) {
+        if let Some(first) = self.classes[class].iter().position(free) {
             self.classes[class].remove(first);
         }
     }
@@ -111,7 +117,7 @@ mod tests {
     #[test]
     fn every_class_with_work_gets_one_command_in_sixteen() {
         let mut schedule = Schedule::new(1);
-        let picks: Vec<usize> = (0..1600).filter_map(|_| schedule.pick(|_| true)).collect();
+        let picks: Vec<usize> = (0..1600).filter_map(|_| schedule.pick(|_| true, |_| true)).collect();
         for class in 0..CLASSES {
             let gaps: Vec<usize> =
                 picks.iter().enumerate().filter(|(_, c)| **c == class).map(|(i, _)| i).collect();
@@ -126,8 +132,8 @@ mod tests {
     #[test]
     fn one_class_alone_gets_everything() {
         let mut schedule = Schedule::new(1);
-        assert!((0..100).all(|_| schedule.pick(|c| c == 2) == Some(2)));
-        assert_eq!(schedule.pick(|_| false), None);
+        assert!((0..100).all(|_| schedule.pick(|c| c == 2, |_| true) == Some(2)));
+        assert_eq!(schedule.pick(|_| false, |share| share.is_free(0)), None);
     }
 
     /// What a lane has its part of in hand is left to others; the next share is begun meanwhile.
@@ -141,20 +147,27 @@ mod tests {
             cursor: UnitCursor::new(4096, 1),
             most: 2,
             in_hand: 0,
+            target: 0,
+            depth: 8,
         };
         let mut schedule = Schedule::new(3);
         (0..2).for_each(|index| schedule.push(share(index), |_| true));
         let mut begun = Vec::new();
-        while schedule.pick(|_| false) == Some(1) {
-            let share = schedule.front(1).expect("it was picked");
+        while schedule.pick(|_| false, |share| share.is_free(0)) == Some(1) {
+            let share = schedule.front(1, |share| share.is_free(0)).expect("it was picked");
             share.in_hand += 1;
             begun.push(share.handle.index);
         }
         assert_eq!(begun, [0, 0, 1, 1]);
-        assert!(schedule.front(1).is_none() && !schedule.is_empty());
+        assert!(schedule.front(1, |share| share.is_free(0)).is_none() && !schedule.is_empty());
         schedule.gave_back((1, 0), Handle { index: 1, generation: 0 });
-        assert_eq!(schedule.front(1).map(|share| share.handle.index), Some(1));
-        schedule.drop_front(1);
+        assert_eq!(schedule.front(1, |share| share.is_free(0)).map(|share| share.handle.index), Some(1));
+        assert!(
+            schedule.front(1, |share| share.is_free(7)).is_some()
+                && schedule.front(1, |share| share.is_free(8)).is_none(),
+            "not past its depth"
+        );
+        schedule.drop_front(1, |share| share.is_free(0));
         assert_eq!(schedule.drain().map(|share| share.handle.index).collect::<Vec<_>>(), [0]);
     }
 
@@ -168,6 +181,8 @@ mod tests {
             cursor: UnitCursor::new(4096, 1),
             most: 1,
             in_hand: 0,
+            target: 0,
+            depth: 8,
         };
         let mut schedule = Schedule::new(3);
         let room = schedule.classes[1].capacity() as u32;

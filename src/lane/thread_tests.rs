@@ -198,7 +198,8 @@ impl World {
         let admission = Admission { units, deadline, submitted: self.core.clock.now(), tag: self.submitted };
         let Ok(handle) = self.core.table.activate(job, admission) else { return false };
         let cursor = UnitCursor::new(UNIT as u64, self.target.geometry.block);
-        let share = Share { handle, class: 0, part: 0, deadline, cursor, most: 2, in_hand: 0 };
+        let share =
+            Share { handle, class: 0, part: 0, deadline, cursor, most: 2, in_hand: 0, target: 0, depth: 64 };
         let dealt = lanes.iter().filter(|lane| lane.deal(share, |share| self.core.claimable(share))).count();
         if dealt < lanes.len() {
             let dead = lanes.iter().filter(|lane| !lane.moves());

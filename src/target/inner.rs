@@ -61,6 +61,8 @@ pub struct TargetInner {
     pub writable: bool,
     /// Its lanes poll for completions.
     pub polled: bool,
+    /// The file system cannot be asked without blocking (tmpfs): a kernel worker carries out each ring's commands.
+    pub punts: bool,
     /// Why its commands use no registered buffers, if they do not.
     pub unfixed: Option<String>,
     pub namespace: Option<Box<Namespace>>,
@@ -98,6 +100,7 @@ impl TargetInner {
             direct: true,
             writable: true,
             polled: false,
+            punts: false,
             unfixed: None,
             namespace: None,
             dax: None,

@@ -14,6 +14,17 @@ pub fn statx_dio(fd: RawFd) -> Option<(u32, u32)> {
     known.then_some((out.stx_dio_mem_align, out.stx_dio_offset_align))
 }
 
+/// Whether the file system cannot be asked without blocking: then a ring hands each command to a kernel worker.
+pub fn blocks(fd: RawFd) -> bool {
+    #[repr(align(4096))]
+    struct Block([u8; 4096]);
+    let mut block = Block([0; 4096]);
+    let part = libc::iovec { iov_base: block.0.as_mut_ptr().cast(), iov_len: block.0.len() };
+    // SAFETY: one buffer of ours, which lives across the call.
+    let read = unsafe { libc::preadv2(fd, &part, 1, 0, libc::RWF_NOWAIT) };
+    read < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EOPNOTSUPP)
+}
+
 /// Number of the NVMe namespace that an open node belongs to. ENOTTY: it is no namespace's.
 pub fn nvme_id(fd: RawFd) -> io::Result<u32> {
     // SAFETY: this request takes no argument and touches no memory.

@@ -1,13 +1,14 @@
 //! Opening a target: what may be opened how, and what is refused with which remedy.
 
 use super::inner::{Kind, TargetInner};
-use super::{dax, nvme, probe};
+use super::{dax, ioctl, nvme, probe};
 use crate::error::{Error, ErrorKind};
 use crate::plan::Geometry;
 use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::resource::{Resource, getrlimit};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -151,6 +152,7 @@ fn open_blocks(
     geometry.check()?;
     let mut target = TargetInner::bare(name, engine, kind, geometry, size);
     (target.direct, target.writable) = (!options.buffered, options.write);
+    target.punts = ioctl::blocks(file.as_raw_fd());
     target.file = Some(file);
     match options.create {
         Some(wanted) if size < wanted => target.set_size(wanted)?,

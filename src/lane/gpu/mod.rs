@@ -22,9 +22,13 @@ pub use route::{path_of, path_of_job};
 use super::job::Job;
 use super::slots::Handle;
 use crate::error::Error;
+use crate::target::TargetInner;
 
 /// Takes a lane's child transfers in. The engine does it; lanes know nothing of dealing.
 pub trait Feeder: Send + Sync {
     /// Submits a child in an entry that is kept for it, with its parent's class and deadline (on the engine's clock).
     fn feed(&self, child: Job, class: u8, deadline: u64, tag: u64) -> Result<Handle, Error>;
+
+    /// How many bytes in flight keep all lanes of a target busy.
+    fn appetite(&self, target: &TargetInner) -> u64;
 }

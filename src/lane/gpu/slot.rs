@@ -34,6 +34,8 @@ pub struct Slot {
     pub deadline: u64,
     pub path: Path,
     pub to_gpu: bool,
+    /// Tells its target from others.
+    pub target: usize,
     pub buffer: Option<u16>,
     pub parts: Vec<Part>,
     pub runs: Vec<Run>,
@@ -64,6 +66,7 @@ impl Slot {
             deadline: u64::MAX,
             path: Path::PinnedBounce,
             to_gpu: true,
+            target: 0,
             buffer: None,
             parts: Vec::new(),
             runs: Vec::new(),

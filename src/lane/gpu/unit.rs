@@ -8,12 +8,17 @@ use crate::error::{Error, ErrorKind};
 use crate::lane::core::FLUSHED;
 use crate::lane::job::{Job, Source};
 use crate::lane::path::Path;
+use crate::lane::schedule::Share;
 use crate::lane::slots::{Claim, Stop};
 use crate::lane::transfer::{Completion, Transfer};
 use crate::memory::{RegionRange, Window};
 use crate::plan::{Extents, Unit};
 use crate::queue::cuda::{Copy, Ended, MOST_PIECES, Way};
 use crate::target::Op;
+use std::sync::Arc;
+
+/// Units that lie ready for a target beside those that keep it busy.
+const AHEAD: u64 = 2;
 
 impl GpuLane {
     pub(super) fn has_room(&self, line: Line) -> bool {
@@ -30,20 +35,24 @@ impl GpuLane {
     /// Claims the next unit of a line and starts it. False: there is none, or no room for it.
     pub(super) fn begin(&mut self, line: Line) -> bool {
         let Some(index) = self.free.last().copied() else { return false };
-        let schedule = &mut self.schedules[line as usize];
-        let Some(class) = schedule.pick(|_| false) else { return false };
+        let fed = if line == Line::Bounce { self.fed() } else { Vec::new() };
+        let free = |share: &Share| !fed.contains(&share.target);
+        let GpuLane { schedules, spec, .. } = self;
+        let schedule = &mut schedules[line as usize];
+        let Some(class) = schedule.pick(|_| false, free) else { return false };
         // The last buffer is kept for the urgent.
-        let kept = (class > 0 && self.spec.buffers - self.lost.len() > 1) as usize;
+        let kept = (class > 0 && spec.buffers - self.lost.len() > 1) as usize;
         if line == Line::Bounce && self.buffers.len() <= kept && !self.find_lost() {
             return false;
         }
-        let schedule = &mut self.schedules[line as usize];
-        let Some(share) = schedule.front(class) else { return false };
+        let GpuLane { schedules, core, .. } = self;
+        let schedule = &mut schedules[line as usize];
+        let Some(share) = schedule.front(class, free) else { return false };
         if share.deadline <= self.now {
-            self.core.stop(share.handle, Stop::TimedOut);
+            core.stop(share.handle, Stop::TimedOut);
         }
-        let Some(claim) = self.core.table.claim(share.handle, 0) else {
-            schedule.drop_front(class);
+        let Some(claim) = core.table.claim(share.handle, 0) else {
+            schedule.drop_front(class, free);
             return true;
         };
         let deadline = share.deadline;
@@ -58,11 +67,30 @@ impl GpuLane {
         (slot.paths, slot.stage, slot.apart) = (0, Stage::Ready, false);
         if let (Some(job), Some(unit)) = (self.core.table.body(&claim), unit) {
             slot.to_gpu = job.op == Op::Read;
+            slot.target = Arc::as_ptr(job.target()) as usize;
             list(job, unit, &mut slot.parts);
         }
         slot.claim = Some(claim);
         self.start(index);
         true
+    }
+
+    /// The targets that have enough to do. Buffers that would only wait there are not taken: the fewer go round, the more of
+    /// them are in the CPU's caches when they are filled, and when the GPU reads them.
+    fn fed(&self) -> Vec<usize> {
+        let children = || self.slots.iter().filter(|slot| slot.stage == Stage::Child);
+        let mut fed = Vec::new();
+        for slot in children() {
+            let Some(job) = slot.claim.as_ref().and_then(|claim| self.core.table.body(claim)) else {
+                continue;
+            };
+            let given: u64 = children().filter(|other| other.target == slot.target).map(Slot::good).sum();
+            let enough = self.spec.feeder.appetite(job.target()) + AHEAD * self.spec.buffer as u64;
+            if given >= enough && !fed.contains(&slot.target) {
+                fed.push(slot.target);
+            }
+        }
+        fed
     }
 
     fn start(&mut self, index: u16) {

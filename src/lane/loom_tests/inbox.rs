@@ -135,8 +135,20 @@ fn loom_a_share_dealt_to_a_dying_lane_is_buried_once() {
         let lane = thread::spawn(move || lane.die().count());
         let handle = Handle { index: 0, generation: 0 };
         let cursor = UnitCursor::new(4096, 1);
-        let taken = inbox
-            .deal(Share { handle, class: 0, part: 0, deadline: 0, cursor, most: 1, in_hand: 0 }, |_| true);
+        let taken = inbox.deal(
+            Share {
+                handle,
+                class: 0,
+                part: 0,
+                deadline: 0,
+                cursor,
+                most: 1,
+                in_hand: 0,
+                target: 0,
+                depth: 1,
+            },
+            |_| true,
+        );
         let buried = if taken { 0 } else { inbox.bury().count() };
         let buried = buried + lane.join().unwrap();
         assert!(if taken { buried == 1 } else { buried <= 1 }, "a share was lost, or buried twice");

@@ -46,8 +46,17 @@ impl World {
         let admission = Admission { units, deadline, submitted: 0, tag: 0 };
         let handle = self.core.table.activate(job, admission).expect("an entry");
         let cursor = UnitCursor::new(self.plan.unit, target.geometry.block);
-        let share =
-            Share { handle, class: priority as u8, part: 0, deadline, cursor, most: u32::MAX, in_hand: 0 };
+        let share = Share {
+            handle,
+            class: priority as u8,
+            part: 0,
+            deadline,
+            cursor,
+            most: u32::MAX,
+            in_hand: 0,
+            target: 0,
+            depth: u32::MAX,
+        };
         assert!(self.inboxes[0].deal(share, |share| self.core.claimable(share)));
         handle
     }

@@ -111,9 +111,20 @@ impl World {
         for part in (0..target.parts()).filter(|part| job.units[*part] > 0) {
             let cursor = UnitCursor::over(target.part(part), self.plan.unit, target.geometry.block);
             // The engine leaves each lane its part: any number may be that.
+            let depth = 1 + rng.below(u64::from(self.plan.depth as u32)) as u32;
             let most = 1 + rng.below(u64::from(job.units[part])) as u32;
             let (class, deadline) = (job.class, job.deadline);
-            let share = Share { handle, class, part: part as u8, deadline, cursor, most, in_hand: 0 };
+            let share = Share {
+                handle,
+                class,
+                part: part as u8,
+                deadline,
+                cursor,
+                most,
+                in_hand: 0,
+                target: 0,
+                depth,
+            };
             let group = target.groups.get().map_or(0, |groups| groups[part]);
             if self.deal_part(rng, share, group, job.units[part] as usize) == 0 {
                 self.core.stop(handle, Stop::LaneFailed);
