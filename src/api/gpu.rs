@@ -246,7 +246,12 @@ impl Shared {
     /// Starts a transfer that a GPU's lane submits.
     fn start_child(&self, child: Job, class: u8, deadline: u64, tag: u64) -> Result<Handle, Error> {
         let target = child.target().clone();
-        let unit_size = self.settings.unit_size.next_multiple_of(target.geometry.block as u64);
+        // Where each lane copies at its own pace a buffer is full when the last of them is done: smaller pieces let them end
+        // together.
+        let whole = self.settings.unit_size;
+        let half = (whole / 2).max(u64::from(self.settings.command_size));
+        let unit_size = if target.punts { half } else { whole };
+        let unit_size = unit_size.next_multiple_of(target.geometry.block as u64);
         let units = units_of(&child, unit_size);
         let submitted = self.core.clock.now();
         let admission = Admission { units, deadline, submitted, tag };

@@ -17,9 +17,6 @@ use crate::queue::cuda::{Copy, Ended, MOST_PIECES, Way};
 use crate::target::Op;
 use std::sync::Arc;
 
-/// Units that lie ready for a target beside those that keep it busy.
-const AHEAD: u64 = 2;
-
 impl GpuLane {
     pub(super) fn has_room(&self, line: Line) -> bool {
         let ready = |slot: &Slot| slot.stage == Stage::Ready && slot.path == Path::DaxToGpu;
@@ -85,7 +82,8 @@ impl GpuLane {
                 continue;
             };
             let given: u64 = children().filter(|other| other.target == slot.target).map(Slot::good).sum();
-            let enough = self.spec.feeder.appetite(job.target()) + AHEAD * self.spec.buffer as u64;
+            // Twice what keeps it busy: lanes do not end together. And one that lies ready.
+            let enough = 2 * self.spec.feeder.appetite(job.target()) + self.spec.buffer as u64;
             if given >= enough && !fed.contains(&slot.target) {
                 fed.push(slot.target);
             }

@@ -25,7 +25,7 @@ const EARLIER: f64 = 1.0 / 4.0;
 const FIRST: f64 = 0.96;
 /// Bytes of a copy that tells the rate.
 const TELLING: u64 = 1 << 20;
-/// Steps between looks, in ns: a sixteenth of the time that it took so far.
+/// Steps between looks, in ns: a thirty-second part of the time that it took so far.
 const STEPS: (u64, u64) = (10_000, 10_000_000);
 
 /// Waits for what was queued one way.
@@ -66,7 +66,7 @@ impl Waits {
         let began = front.at.max(self.last);
         let so_far = began.elapsed().as_nanos() as u64;
         let predicted = (front.bytes as f64 / self.rate * FIRST) as u64;
-        let step = (so_far / 16).clamp(STEPS.0, STEPS.1);
+        let step = (so_far / 32).clamp(STEPS.0, STEPS.1);
         Some(Duration::from_nanos(predicted.saturating_sub(so_far).max(step)))
     }
 
