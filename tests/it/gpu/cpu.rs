@@ -49,8 +49,9 @@ fn a_lane_that_waits_for_a_gpu_sleeps_unless_told_to_poll() {
                     ticket.wait_timeout(super::rig::WAIT).expect("an end").result.expect("it is moved");
                     eprintln!("measured: polling {polling}: {busy:?} of CPU in {:?} of copying", WHILE / 2);
                     match polling {
-                        false => assert!(busy < Duration::from_millis(8), "asleep it took {busy:?}"),
-                        true => assert!(busy > WHILE / 10, "it polls: {busy:?}"),
+                        // Asleep it takes 3 ms. One that polls takes all that other programs leave it.
+                        false => assert!(busy < Duration::from_millis(15), "asleep it took {busy:?}"),
+                        true => assert!(busy > Duration::from_millis(30), "it polls: {busy:?}"),
                     }
                 }
             }

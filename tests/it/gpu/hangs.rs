@@ -230,7 +230,7 @@ fn memory_that_goes_while_copies_are_queued_stays_until_they_end() {
 /// Cancelled with copies queued and children under way: one end, and what landed is said.
 #[test]
 fn a_cancelled_transfer_ends_once_and_says_what_landed() {
-    let env = [("FAKE_CUDA_GBPS", "1")];
+    let env = [("FAKE_CUDA_GBPS", "0.1")];
     gpu("gpu::hangs::a_cancelled_transfer_ends_once_and_says_what_landed", &env, |fake| {
         let rig = Rig::new(fake, Engine::builder().bounce(1 << 20, 4), 64 * MIB);
         let (_, target) = rig.file(64 * MIB, OpenOptions::write());
@@ -242,10 +242,10 @@ fn a_cancelled_transfer_ends_once_and_says_what_landed() {
             std::thread::sleep(Duration::from_millis(20));
             ticket.cancel();
             let done = ticket.wait_timeout(WAIT).expect("an end");
-            let error = done.result.expect_err("64 MiB take 64 ms");
+            let error = done.result.expect_err("64 MiB take 640 ms");
             assert_eq!(error.kind(), ErrorKind::Cancelled, "{error}");
             assert!(
-                done.bytes < 64 * MIB && done.times.total < Duration::from_millis(60),
+                done.bytes < 64 * MIB && done.times.total < Duration::from_millis(500),
                 "{:?}",
                 done.times
             );

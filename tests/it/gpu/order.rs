@@ -49,7 +49,7 @@ fn what_came_first_ends_first_and_no_other_is_in_its_way() {
 /// Behind 8 large ones: its time is that of what is in the copy engine, not that of what is queued.
 #[test]
 fn an_urgent_transfer_overtakes() {
-    let env = [("FAKE_CUDA_GBPS", "1")];
+    let env = [("FAKE_CUDA_GBPS", "0.25")];
     gpu("gpu::order::an_urgent_transfer_overtakes", &env, |fake| {
         let builder = Engine::builder().bounce(4 << 20, 8).gpu_outstanding(8 << 20);
         let rig = Rig::new(fake, builder, 264 * MIB);
@@ -66,8 +66,8 @@ fn an_urgent_transfer_overtakes() {
             let urgent = rig.add(make(), 0, 256 * MIB, 4 * MIB).priority(Priority::Urgent);
             let done = rig.run(urgent);
             done.result.expect("it is moved");
-            // 8 MiB are in the engine and 4 are its own: 13 ms; all the others are 268.
-            assert!(done.times.total < Duration::from_millis(60), "{:?}", done.times);
+            // 8 MiB are in the engine and 4 are its own: 52 ms; all the others are 1070.
+            assert!(done.times.total < Duration::from_millis(400), "{:?}", done.times);
             for mut ticket in tickets {
                 ticket.wait_timeout(WAIT).expect("an end").result.expect("it is moved");
             }
@@ -77,7 +77,7 @@ fn an_urgent_transfer_overtakes() {
 
 #[test]
 fn classes_come_in_their_order() {
-    let env = [("FAKE_CUDA_GBPS", "1")];
+    let env = [("FAKE_CUDA_GBPS", "0.25")];
     gpu("gpu::order::classes_come_in_their_order", &env, |fake| {
         let rig = Rig::new(fake, Engine::builder().bounce(1 << 20, 4).gpu_outstanding(1 << 20), 160 * MIB);
         use Priority::{High, Low, Normal, Urgent};
