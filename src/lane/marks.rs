@@ -3,8 +3,10 @@
 use crate::error::{Error, ErrorKind};
 use crate::memory::cuda::{Word, Words};
 use crate::memory::lock;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 /// Points in a transfer, each behind an extent. One *has landed* when the bytes of every extent up to and with it are
@@ -35,6 +37,8 @@ struct State {
     landed: usize,
     /// The transfer is over: what has not landed does not.
     ended: bool,
+    /// Woken whenever one of the two changes.
+    waker: Option<Waker>,
 }
 
 impl Marks {
@@ -58,6 +62,17 @@ impl Marks {
             changed: Condvar::new(),
             word: OnceLock::new(),
         })))
+    }
+
+    /// Has `waker` woken whenever a mark lands and when the transfer ends, until another takes its place: for event loops,
+    /// with a waker that writes to an eventfd, say. It is woken by a lane's thread: it must not block.
+    pub fn set_waker(&self, waker: Option<Waker>) {
+        lock(&self.0.state).waker = waker;
+    }
+
+    /// Whether the transfer that they were given to last is over: what has not landed does not.
+    pub fn ended(&self) -> bool {
+        lock(&self.0.state).ended
     }
 
     /// How many of them have landed, in order.
@@ -133,7 +148,7 @@ impl Marks {
             }
         }
         let mut state = lock(&inner.state);
-        *state = State::default();
+        (state.landed, state.ended) = (0, false);
         inner.word.get().into_iter().for_each(Word::restart);
         Ok(())
     }
@@ -149,10 +164,11 @@ impl Marks {
     /// The transfer is over for those who wait.
     pub(crate) fn end(&self) {
         let mut state = lock(&self.0.state);
-        state.ended = true;
+        if std::mem::replace(&mut state.ended, true) {
+            return;
+        }
         self.0.word.get().into_iter().for_each(|word| word.reach(self.0.after.len()));
-        drop(state);
-        self.0.changed.notify_all();
+        self.0.tell(state);
     }
 
     /// Nothing of the transfer counts here any more: another one may have the marks.
@@ -174,25 +190,46 @@ impl Inner {
             return; // late, of an abandoned transfer
         }
         let complete = |mark: &AtomicU64| mark.load(Ordering::Acquire) == 0;
+        let before = state.landed;
         while self.missing.get(state.landed).is_some_and(complete) {
             state.landed += 1;
         }
-        self.word.get().into_iter().for_each(|word| word.reach(state.landed));
+        if state.landed > before {
+            self.word.get().into_iter().for_each(|word| word.reach(state.landed));
+            self.tell(state);
+        }
+    }
+
+    fn tell(&self, state: MutexGuard<'_, State>) {
+        let waker = state.waker.clone();
         drop(state);
         self.changed.notify_all();
+        // A waker may be anyone's code: its panic must not end a lane.
+        let _ = catch_unwind(AssertUnwindSafe(|| waker.map(Waker::wake)));
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicUsize;
 
     const NOW: Duration = Duration::ZERO;
+
+    struct Count(Arc<AtomicUsize>);
+
+    impl std::task::Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 
     #[test]
     fn marks_land_in_order() {
         let marks = Marks::after([1, 2]).expect("marks");
         marks.begin([10, 10, 10, 10].into_iter()).expect("free");
+        let woken = Arc::new(AtomicUsize::new(0));
+        marks.set_waker(Some(Waker::from(Arc::new(Count(woken.clone())))));
         marks.credit(2, 10);
         assert_eq!(marks.landed(), 0, "the second waits for the first");
         marks.credit(0, 10);
@@ -202,7 +239,13 @@ mod tests {
         assert_eq!(marks.landed(), 2);
         marks.wait(1, NOW).expect("landed");
         marks.credit(3, 10); // behind the last
+        assert_eq!(
+            (woken.load(Ordering::Relaxed), marks.ended()),
+            (1, false),
+            "by the two that landed at once"
+        );
         marks.release();
+        assert_eq!((woken.load(Ordering::Relaxed), marks.ended()), (2, true));
         assert_eq!(marks.landed(), 2, "until the next transfer");
         marks.begin([1, 1, 1].into_iter()).expect("free again");
         assert_eq!(marks.landed(), 0);
