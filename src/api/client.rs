@@ -68,10 +68,14 @@ impl Client {
     /// Submits a list of (offset, pointer, length) as it is; outcomes are written in place, and the completion comes
     /// through [`Client::poll`] or [`Client::wait`] with `tag` (whose low half is the trace id).
     ///
-    /// Pointers inside registered regions use their registered buffers; others take the path "uring", visibly.
+    /// Pointers inside registered regions use their registered buffers; others take the path "uring", visibly. Device
+    /// pointers inside a region over GPU memory go its way; all extents of a list are in memory of one GPU, or of the host.
+    ///
+    /// Its priority is normal, its deadline the engine's, and it has no marks: for those there is [`Transfer`].
     ///
     /// # Safety
-    /// Until the completion, the list and the memory it names must stay mapped, and be touched by nobody. If the
+    /// Until the completion, the list and the memory it names must stay mapped, and be touched by nobody. GPU memory must lie
+    /// in a region ([`Engine::register_cuda`]): what lies in none is taken for the host's, and may be followed there. If the
     /// completion says `Abandoned`, this holds on until no region of the list answers `Quarantined` any more (or, for
     /// unregistered memory, for ever).
     pub unsafe fn submit_raw(

@@ -1,6 +1,7 @@
 //! cuFile for an engine: whether it is used, and what it is told of files and memory.
 
 use super::shared::Shared;
+use crate::lane;
 use crate::memory::cuda::{Gpu, Held};
 use crate::memory::{RegionInner, lock};
 use crate::queue::cufile::{CuFile, Mode, Workers};
@@ -79,6 +80,29 @@ impl Shared {
                 tracing::debug!(target = %target.name, why, "GPUs are served by pinned bounce");
             }
             let _ = target.known.set(known);
+        }
+    }
+
+    /// Why a path that was demanded over GPU memory does not run, and what helps; `None`: for the reason that the path
+    /// which runs has.
+    pub(super) fn why_not(
+        &self,
+        wanted: lane::Path,
+        found: lane::Path,
+        target: &TargetInner,
+    ) -> Option<&'static str> {
+        use lane::Path::{CuFile, CuFileCompat, DaxToGpu, PinnedBounce};
+        let mapped = target.kind == Kind::Dax;
+        match wanted {
+            DaxToGpu if !mapped => Some("the target is not mapped; open it with OpenOptions::mapped"),
+            CuFile | CuFileCompat if mapped => Some("cuFile serves no mapped target; open the file unmapped"),
+            CuFileCompat if found == PinnedBounce && self.settings.cufile != CuFileUse::Asked => {
+                Some("the engine does not ask cuFile for it; build it with cufile(CuFileUse::Asked)")
+            }
+            PinnedBounce if mapped => Some("the GPU copies out of the mapping; open the file unmapped"),
+            PinnedBounce => Some("cuFile is direct here; build the engine with cufile(CuFileUse::Never)"),
+            DaxToGpu | CuFile | CuFileCompat => None,
+            _ => Some("it is a path to host memory; demand one to a GPU, such as PinnedBounce"),
         }
     }
 

@@ -114,7 +114,7 @@ impl EngineBuilder {
     }
 
     /// Most bytes that wait in a GPU's copy engine, each way (default 32 MiB; at least 1 MiB). The engine is first in,
-    /// first out: an urgent transfer waits for as many.
+    /// first out: an urgent transfer waits for as many. A copy that is larger goes alone.
     pub fn gpu_outstanding(mut self, bytes: u64) -> Self {
         self.gpu.outstanding = bytes;
         self
@@ -127,7 +127,8 @@ impl EngineBuilder {
         self
     }
 
-    /// When cuFile (GPUDirect Storage) is used (default: where it is direct).
+    /// When cuFile (GPUDirect Storage) is used (default: [`CuFileUse::WhereDirect`]). [`Engine::path`] says whether it is,
+    /// and why not.
     pub fn cufile(mut self, cufile: CuFileUse) -> Self {
         self.cufile = cufile;
         self
@@ -396,7 +397,32 @@ impl Engine {
         Ok(self.region(unsafe { self.shared.register_cuda(ptr, len)? }))
     }
 
-    /// Allocates `bytes` of memory on GPU `gpu`, as CUDA counts; see [`Engine::register_cuda`].
+    /// Allocates `bytes` of memory on GPU `gpu`, as CUDA counts (within CUDA_VISIBLE_DEVICES); see
+    /// [`Engine::register_cuda`]. What is in it is not defined. It is freed when the region and the last lease are gone.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use fullbore::{Engine, Mem, OpenOptions, Transfer};
+    ///
+    /// let engine = Engine::builder().build()?;
+    /// let drive = engine.open("/data/kv.bin", OpenOptions::read())?;
+    /// let kv = engine.alloc_gpu(0, 1 << 30)?;
+    /// println!("{}", engine.path(&drive, &kv).reason);
+    /// let done = engine.client()?.submit(Transfer::read(&drive).extent(0, kv.range(0..20 << 20)?))?.wait()?;
+    /// done.result?; // the bytes are in the GPU, at kv.as_ptr()
+    ///
+    /// // The range comes back with the transfer. A look at its bytes, for a check:
+    /// let extents = done.transfer.ok_or("abandoned")?.into_extents();
+    /// if let Some(Mem::Range(range)) = extents.into_iter().next().map(|extent| extent.into_mem()) {
+    ///     let mut bytes = vec![0; range.len()];
+    ///     range.copy_out(&mut bytes)?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `NotFound`: no such GPU; `Resource`: it has not so much memory left; else as `register_cuda`.
     pub fn alloc_gpu(&self, gpu: u32, bytes: usize) -> Result<Region, Error> {
         self.shared.check()?;
         if bytes == 0 {
@@ -405,7 +431,8 @@ impl Engine {
         Ok(self.region(self.shared.alloc_gpu(gpu, bytes)?))
     }
 
-    /// How many GPUs this process sees. An error says why none can be used.
+    /// How many GPUs this process sees (CUDA_VISIBLE_DEVICES); `alloc_gpu` counts them from 0. Where there is no driver or
+    /// no GPU it is an error (`Unsupported`) that says why.
     pub fn gpus(&self) -> Result<u32, Error> {
         self.shared.check()?;
         crate::memory::cuda::count()
@@ -415,7 +442,8 @@ impl Engine {
         Region::new(inner, self.shared.clone())
     }
 
-    /// The path that aligned transfers between `target` and `region` take, and why.
+    /// The path that aligned transfers between `target` and `region` take, and why. Of GPU memory it is the path of reads
+    /// that are not of small pieces; stores to mapped memory always take `PinnedBounce`.
     pub fn path(&self, target: &Target, region: &Region) -> PathReport {
         self.shared.path(&target.inner, Some(region.inner()))
     }

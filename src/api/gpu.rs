@@ -93,6 +93,8 @@ impl Shared {
             |group: &Group| group.drive.as_ref().is_some_and(|(drive, _)| *drive == name) && group.is_alive();
         let known = self.groups.iter().position(is_its);
         if let Some(served) = lock(&self.gpus).iter().find(|served| Some(served.group) == known) {
+            // Its lane is of a context that was destroyed since: better said now than by each transfer.
+            served.gpu.check("cuCtxGetId").map_err(|e| e.error(&format!("cannot use GPU {ordinal}")))?;
             return Ok(held(gpu, served.group, served.words.clone()));
         }
         let failed = |e: CudaError| e.error(&format!("cannot use GPU {ordinal}"));

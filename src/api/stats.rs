@@ -24,11 +24,13 @@ pub struct Stats {
 #[derive(Clone, Debug, Default)]
 pub struct LaneStats {
     /// What it serves: a drive by its controllers' names (`nvme0`, `nvme0 polled`) or its disk's, a DAX device
-    /// (`dax0.0`), `mapped files`; `None`: files.
+    /// (`dax0.0`), `mapped files`, a GPU (`gpu 0`); `None`: files.
     pub drive: Option<String>,
     /// The hardware queue that its commands land on, where it is one.
     pub queue: Option<u32>,
-    /// Most commands that it has in flight: the engine's lane depth, or this engine's share of the queue's tags.
+    /// Most commands that it has in flight: the engine's lane depth, or this engine's share of the queue's tags; of a GPU,
+    /// its bounce buffers. What a GPU's lane counts as a command is a piece of a transfer, from its begin until the GPU (or
+    /// the target) has it: the commands that fill the bounce buffers count where they run, and so do their bytes.
     pub depth: u32,
     /// CPUs it may run on, as the kernel writes lists.
     pub cpus: String,

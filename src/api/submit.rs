@@ -85,6 +85,7 @@ impl Shared {
         if found == wanted {
             return Ok(());
         }
+        let why = self.why_not(wanted, found, job.target()).map_or_else(|| why.to_string(), str::to_owned);
         let message = format!("path \"{wanted}\" was demanded, but \"{found}\" would run: {why}");
         Err(Error::new(ErrorKind::PathUnavailable, message).on(&job.target().name))
     }

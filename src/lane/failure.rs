@@ -113,7 +113,7 @@ impl Failure {
                 "the target refused the command: its shape (please report Target::geometry), or the device is gone"
             }
             (_, libc::EFAULT) => {
-                "the memory is not mapped, or was unmapped while registered; release it first"
+                "the memory is not mapped (a GPU's must be registered: register_cuda), or was unmapped while registered; release it first"
             }
             (_, libc::EACCES | libc::EPERM) => "the kernel forbids the command; run as a user who may",
             (Op::Read, _) => "read failed; see the kernel's log for the device",

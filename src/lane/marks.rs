@@ -14,6 +14,32 @@ use std::time::{Duration, Instant};
 /// Of a write it means that the target took them, not that they are durable.
 ///
 /// It belongs to one transfer under way at a time, and may then be given to the next. Clones are the same marks.
+///
+/// ```
+/// use fullbore::{Engine, Marks, OpenOptions, Transfer};
+/// use std::time::Duration;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let file = std::env::temp_dir().join(format!("fullbore-marks-{}", std::process::id()));
+/// # std::fs::write(&file, vec![7u8; 4 << 20])?;
+/// # let engine = Engine::builder().build()?;
+/// # let drive = engine.open(&file, OpenOptions::read().buffered())?;
+/// # let pool = engine.alloc_host(4 << 20)?; // or alloc_gpu, register_cuda
+/// # let client = engine.client()?;
+/// # let layer = 1 << 20;
+/// let marks = Marks::after([0, 3])?; // after the first layer, and after all four
+/// let mut load = Transfer::read(&drive).marks(&marks);
+/// for i in 0..4 {
+///     load.push((i * layer) as u64, pool.range(i * layer..(i + 1) * layer)?);
+/// }
+/// let ticket = client.submit(load)?;
+/// marks.wait(0, Duration::from_secs(30))?; // mark 0: start on the first layer
+/// marks.wait(1, Duration::from_secs(30))?; // mark 1: all of them
+/// ticket.wait()?.result?;
+/// # std::fs::remove_file(&file)?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Marks(Arc<Inner>);
 
@@ -49,7 +75,8 @@ impl Marks {
     pub fn after(extents: impl IntoIterator<Item = u32>) -> Result<Marks, Error> {
         let after: Box<[u32]> = extents.into_iter().collect();
         if after.is_empty() || !after.is_sorted_by(|a, b| a < b) {
-            let message = "marks are numbers of extents in ascending order, at least one";
+            let message =
+                "marks are numbers of extents, at least one, in ascending order, none twice; sort them";
             return Err(Error::new(ErrorKind::InvalidInput, message));
         }
         let missing = after.iter().map(|_| AtomicU64::new(0)).collect();
@@ -75,12 +102,13 @@ impl Marks {
         lock(&self.0.state).ended
     }
 
-    /// How many of them have landed, in order.
+    /// How many of them have landed, in order, of the transfer under way or of the last one; 0 before the first.
     pub fn landed(&self) -> usize {
         lock(&self.0.state).landed
     }
 
-    /// Waits at most `within` until mark number `mark`, counted from 0, has landed.
+    /// Waits at most `within` until mark number `mark`, counted from 0, has landed. Submit first: before, it waits for
+    /// nothing, or answers for the transfer that had the marks last.
     ///
     /// # Errors
     /// `TimedOut`: it has not in that time. `Cancelled`: the transfer ended without it; its completion says why.
@@ -126,15 +154,21 @@ impl Marks {
         if mark < self.0.after.len() {
             return Ok(());
         }
-        let message = format!("there are {} marks, counted from 0", self.0.after.len());
+        let message = format!(
+            "there is no mark {mark}: marks are counted from 0, up to {} here",
+            self.0.after.len() - 1
+        );
         Err(Error::new(ErrorKind::InvalidInput, message))
     }
 
     /// A transfer is about to start, whose extents have these lengths.
     pub(crate) fn begin(&self, lens: impl ExactSizeIterator<Item = u64>) -> Result<(), Error> {
         let inner = &self.0;
-        if inner.after.last().is_some_and(|last| *last as usize >= lens.len()) {
-            let message = "a mark lies behind an extent that the transfer does not have";
+        if let Some(last) = inner.after.last().filter(|last| **last as usize >= lens.len()) {
+            let message = format!(
+                "a mark lies behind extent {last}, and the transfer has {}, counted from 0; give marks of its extents",
+                lens.len()
+            );
             return Err(Error::new(ErrorKind::InvalidInput, message));
         }
         if inner.taken.swap(true, Ordering::AcqRel) {

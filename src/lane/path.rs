@@ -28,13 +28,14 @@ pub enum Path {
     UringCmdScratch = 256,
     /// Copied by the CPU from or to mapped memory, past its caches.
     Copy = 512,
-    /// Between a target and GPU memory through pinned host memory: the target's own path is beside it.
+    /// Between a target and GPU memory through pinned host memory: the path between that and the target is beside it.
     PinnedBounce = 1024,
-    /// Copied by the GPU out of mapped memory that is registered with its driver.
+    /// Copied by the GPU out of mapped memory that is registered with its driver: reads alone.
     DaxToGpu = 2048,
     /// Between storage and GPU memory by cuFile, which has the device itself do it.
     CuFile = 4096,
-    /// By cuFile's compatibility mode, through host memory of its own: only where it was demanded.
+    /// By cuFile's compatibility mode, through host memory of its own: only where it was demanded
+    /// ([`Transfer::require`](crate::Transfer::require)) of an engine built with [`CuFileUse::Asked`](crate::CuFileUse).
     CuFileCompat = 8192,
 }
 

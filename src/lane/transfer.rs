@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Four classes. A lower one gets at least one command in sixteen while higher ones have work.
+/// Four classes. A lower one gets at least one command in sixteen while higher ones have work; of GPU memory, one piece of
+/// at most a bounce buffer's bytes (or twice as many, out of a mapping).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
     /// Before all others.
@@ -169,13 +170,16 @@ impl Transfer {
         self
     }
 
-    /// Demands a path: if another would run, submission is an error.
+    /// Demands a path: if another would run, submission is an error (`PathUnavailable`), which says why, and the transfer
+    /// comes back. Of GPU memory it is the path between target and GPU: `PinnedBounce`, `DaxToGpu`, `CuFile`, or
+    /// `CuFileCompat`, which also needs an engine built with [`crate::CuFileUse::Asked`].
     pub fn require(mut self, path: Path) -> Transfer {
         self.require = Some(path);
         self
     }
 
-    /// Has marks land while it is under way, one behind each of some extents.
+    /// Has marks land while it is under way, one behind each of some extents. One that it has no extent for is refused at
+    /// submission (`InvalidInput`), and so are marks of another transfer under way (`InUse`).
     pub fn marks(mut self, marks: &Marks) -> Transfer {
         self.marks = Some(marks.clone());
         self
@@ -228,7 +232,8 @@ pub struct Completion {
 }
 
 impl Completion {
-    /// What one wants after a load: the leases, and in them the bytes, in the order of the extents.
+    /// What one wants after a load: the leases, and in them the bytes, in the order of the extents. Extents over a
+    /// [`crate::RegionRange`], such as all of GPU memory, give none: look at `result`, and take the `transfer` apart.
     ///
     /// # Errors
     /// The transfer's, when not all of it was moved; the leases then go back to their region. To keep them, look at

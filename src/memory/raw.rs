@@ -21,7 +21,8 @@ pub struct RawOutcome {
 pub struct RawExtent {
     /// First byte on the target.
     pub offset: u64,
-    /// Memory to move to or from.
+    /// Memory to move to or from: a host pointer, or a device pointer inside a region over GPU memory. The engine tells
+    /// them apart by its regions alone.
     pub ptr: *mut u8,
     /// Bytes.
     pub len: u64,

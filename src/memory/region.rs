@@ -329,23 +329,28 @@ impl Region {
         self.inner().len()
     }
 
-    /// Address of the first byte.
+    /// Address of the first byte. Of GPU memory it is a device pointer, for [`RawExtent::ptr`](crate::RawExtent) and for
+    /// CUDA: the CPU must not follow it.
     pub fn as_ptr(&self) -> *mut u8 {
         self.inner().ptr.as_ptr()
     }
 
-    /// Whether commands over it use registered ("fixed") buffers.
+    /// Whether commands over it use registered ("fixed") buffers of the rings; never of GPU memory, which rings do not
+    /// reach.
     pub fn is_registered(&self) -> bool {
         matches!(self.inner().registration.get(), Some(Ok(_)))
     }
 
-    /// The GPU that its memory is on, as CUDA counts; `None`: it is host or peer memory.
+    /// The GPU that its memory is on, as CUDA counts (within CUDA_VISIBLE_DEVICES); `None`: it is host or peer memory.
     pub fn gpu(&self) -> Option<u32> {
         self.inner().device().map(|held| held.gpu.ordinal)
     }
 
     /// Exports GPU memory as a dma-buf, for whoever imports one. Its address and length must be whole pages (4096). No
     /// kernel of today (7.3) takes one into io_uring: the engine itself uses none.
+    ///
+    /// # Errors
+    /// `Misaligned`; `Unsupported`: not GPU memory, or the driver exports none of it ([`Error::cuda_code`] 801).
     pub fn export_dma_buf(&self) -> Result<std::os::fd::OwnedFd, Error> {
         self.inner().check_fork()?;
         let Some(held) = self.inner().device() else {
@@ -379,7 +384,7 @@ impl Region {
 
     /// Takes the region out of every ring, waiting at most `within` for the lanes to acknowledge.
     ///
-    /// After `Ok` no command touches the memory and the caller of `register_host` may free it. On an error the
+    /// After `Ok` no command touches the memory and the caller of `register_host` or `register_cuda` may free it. On an error the
     /// region is handed back and the memory must stay. In a forked child it is always an error: the rings are the
     /// parent's.
     pub fn release(mut self, within: Duration) -> Result<(), ReleaseError> {

@@ -100,9 +100,10 @@ impl Rig {
         Ok(pool.item(0, parts)?.pop())
     }
 
-    /// What the engine has to say about its memory, if not all is as fast as it could be.
+    /// What the engine has to say about its memory, if not all is as fast as it could be. GPU memory is never registered
+    /// with rings.
     pub fn note(&self) -> Option<&str> {
-        self.pool.region().registration_note()
+        self.pool.region().registration_note().filter(|_| self.pool.region().gpu().is_none())
     }
 
     /// Bytes of a command: what was asked for, or less if the drive takes less whole.

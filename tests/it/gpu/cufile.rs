@@ -132,6 +132,12 @@ fn compatibility_runs_only_where_it_is_demanded() {
         let refused = refused.map(drop).unwrap_err().error;
         assert_eq!(refused.kind(), ErrorKind::PathUnavailable);
         assert!(refused.message().contains("compatibility mode"), "{refused}");
+        for (path, remedy) in [(Path::DaxToGpu, "OpenOptions::mapped"), (Path::Fixed, "PinnedBounce")] {
+            let range = rig.region.range(20 << 20..40 << 20).expect("a range");
+            let refused = rig.client.submit(Transfer::read(&target).extent(0, range).require(path));
+            let refused = refused.map(drop).unwrap_err().error;
+            assert!(refused.message().contains(remedy), "{refused}");
+        }
     });
 }
 
