@@ -30,6 +30,8 @@ pub struct Slot {
     /// Clock when it was pushed.
     pub issued: u64,
     pub flush: bool,
+    /// It counts against the depth of files that kernel workers serve.
+    pub shallow: bool,
 }
 
 /// The slots of a lane.
@@ -38,6 +40,7 @@ pub struct Slots {
     slots: Vec<Slot>,
     free: Vec<u16>,
     bits: u32,
+    shallow: usize,
 }
 
 impl Slots {
@@ -58,14 +61,17 @@ impl Slots {
             not_before: 0,
             issued: 0,
             flush: false,
+            shallow: false,
         };
-        Slots { slots: vec![slot; depth], free: (0..depth as u16).rev().collect(), bits }
+        Slots { slots: vec![slot; depth], free: (0..depth as u16).rev().collect(), bits, shallow: 0 }
     }
 
     /// Takes a free slot.
-    pub fn take(&mut self) -> Option<u16> {
+    pub fn take(&mut self, shallow: bool) -> Option<u16> {
         let index = self.free.pop()?;
-        self.slots[index as usize].busy = true;
+        let slot = &mut self.slots[index as usize];
+        (slot.busy, slot.shallow) = (true, shallow);
+        self.shallow += shallow as usize;
         Some(index)
     }
 
@@ -74,6 +80,7 @@ impl Slots {
         let mask = u32::MAX >> self.bits;
         let slot = &mut self.slots[index as usize];
         slot.busy = false;
+        self.shallow -= std::mem::take(&mut slot.shallow) as usize;
         // The highest generation is left out: no user_data is all ones, which queues keep for themselves.
         slot.generation = (slot.generation + 1) % mask;
         self.free.push(index);
@@ -101,6 +108,11 @@ impl Slots {
         Some((index as u16, slot.busy && slot.generation == low >> self.bits))
     }
 
+    /// Slots in use for files that kernel workers serve.
+    pub fn shallow(&self) -> usize {
+        self.shallow
+    }
+
     /// Slots in use.
     pub fn busy(&self) -> usize {
         self.slots.len() - self.free.len()
@@ -120,7 +132,7 @@ mod tests {
             let mut slots = Slots::new(depth, highest - 2);
             let mut generations = vec![highest - 2; depth];
             for round in 0..5 * depth {
-                let index = slots.take().expect("there is a free slot");
+                let index = slots.take(false).expect("there is a free slot");
                 let (generation, trace) = (generations[index as usize], u32::MAX - round as u32);
                 let user_data = slots.user_data(index, trace);
                 assert_eq!((user_data >> 32) as u32, trace);

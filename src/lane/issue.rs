@@ -28,7 +28,7 @@ impl<Q: Queue> Lane<Q> {
             }
         }
         while self.credits() > 0 && self.queue.room() > 0 {
-            let busy = self.slots.busy();
+            let busy = self.slots.shallow();
             let cutting = |class: usize| self.cutting[class].is_some();
             let Some(class) = self.schedule.pick(cutting, |share| share.is_free(busy)) else {
                 break;
@@ -64,7 +64,7 @@ impl<Q: Queue> Lane<Q> {
 
     /// Claims the next unit of the best share of a class, and drops shares that have none left: they cost it no turn.
     fn begin(&mut self, class: usize) -> Option<u16> {
-        let (now, busy) = (self.now, self.slots.busy());
+        let (now, busy) = (self.now, self.slots.shallow());
         let free = |share: &Share| share.is_free(busy);
         let claim = loop {
             let share = self.schedule.front(class, free)?;
@@ -83,12 +83,14 @@ impl<Q: Queue> Lane<Q> {
         }
         let share = self.schedule.front(class, free)?;
         share.in_hand += 1;
-        let counts = Some((share.class, share.part));
+        let (counts, shallow) = (Some((share.class, share.part)), share.depth != u32::MAX);
         let unit = self.core.table.body(&claim).and_then(|job| share.cursor.seek(job, claim.unit));
         // A flush alone has no extents, hence no unit of bytes.
         let (extent, pos, left) = unit.map_or((0, 0, 0), |u| (u.extent, u.pos, u.bytes));
         let flushes = if unit.is_none() { self.core.flushes_of(&claim) } else { 0 };
-        Some(self.open_run((claim, counts), (extent, pos, left), flushes))
+        let index = self.open_run((claim, counts), (extent, pos, left), flushes);
+        self.runs[index as usize].iter_mut().for_each(|run| run.shallow = shallow);
+        Some(index)
     }
 
     pub(super) fn open_run(
@@ -104,6 +106,7 @@ impl<Q: Queue> Lane<Q> {
         let run = Run {
             claim,
             share,
+            shallow: false,
             extent,
             pos,
             left,
@@ -128,7 +131,7 @@ impl<Q: Queue> Lane<Q> {
             return false;
         }
         let Some(job) = self.core.table.body(&run.claim) else { return false };
-        let Some(slot) = self.slots.take() else { return true };
+        let Some(slot) = self.slots.take(run.shallow) else { return true };
         if run.flushes > 0 {
             run.flushes -= 1;
             run.outstanding += 1;

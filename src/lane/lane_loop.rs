@@ -31,6 +31,8 @@ pub(super) struct Run {
     pub claim: Claim,
     /// Class and part of the share that it counts in; `None`: it is a flush, which does not.
     pub share: Option<(u8, u8)>,
+    /// Its commands count against the share's depth.
+    pub shallow: bool,
     /// Where the next command is cut: extent and byte in it.
     pub extent: u32,
     pub pos: u64,

@@ -24,12 +24,13 @@ pub struct Share {
     pub in_hand: u32,
     /// Tells its target from others, to a lane that looks at that.
     pub target: usize,
-    /// It is begun only while the lane has fewer commands in hand than this.
+    /// It is begun only while the lane has fewer commands in hand than this for files that kernel workers serve;
+    /// `u32::MAX`: it is none of them.
     pub depth: u32,
 }
 
 impl Share {
-    /// Whether a lane with so many commands in hand may begin a unit of it.
+    /// Whether a lane with so many such commands in hand may begin a unit of it.
     pub fn is_free(&self, busy: usize) -> bool {
         self.in_hand < self.most && busy < self.depth as usize
     }
@@ -72,8 +73,9 @@ impl Schedule {
         let starving = (0..CLASSES).filter(ready).find(|class| self.waited[*class] >= FAIR - 1);
         let class = starving.or_else(|| (0..CLASSES).find(ready))?;
         for other in (0..CLASSES).filter(|other| *other != class) {
-            let waits = ready(&other);
-            self.waited[other] = if waits { self.waited[other] + 1 } else { 0 };
+            // Also what may not be begun just now waits: else a class whose turns others use up would never come due.
+            let waits = ready(&other) || !self.classes[other].is_empty();
+            self.waited[other] = if waits { self.waited[other].saturating_add(1) } else { 0 };
         }
         self.waited[class] = 0;
         Some(class)
@@ -169,6 +171,29 @@ mod tests {
         );
         schedule.drop_front(1, |share| share.is_free(0));
         assert_eq!(schedule.drain().map(|share| share.handle.index).collect::<Vec<_>>(), [0]);
+    }
+
+    /// Two classes over files that kernel workers serve: a unit of eight commands leaves the other nothing to begin
+    /// until most of them have ended, and yet its turn comes.
+    #[test]
+    fn a_class_that_is_held_up_by_depth_gets_its_turn() {
+        let mut schedule = Schedule::new(2);
+        for class in [1, 3] {
+            let (handle, cursor) = (Handle { index: class as u32, generation: 0 }, UnitCursor::new(4096, 1));
+            let (part, deadline, most, in_hand, target, depth) = (0, u64::MAX, 99, 0, 0, 8);
+            let share = Share { handle, class, part, deadline, cursor, most, in_hand, target, depth };
+            schedule.push(share, |_| true);
+        }
+        let (mut left, mut turns, mut busy) = ([0; CLASSES], [0; CLASSES], 0);
+        for _ in 0..1000 {
+            let Some(class) = schedule.pick(|class| left[class] > 0, |share| share.is_free(busy)) else {
+                busy -= 1; // one ends
+                continue;
+            };
+            left[class] = if left[class] > 0 { left[class] } else { 8 } - 1;
+            (turns[class], busy) = (turns[class] + 1, busy + 1);
+        }
+        assert!(turns[3] >= (turns[1] + turns[3]) / (FAIR as usize + 1), "{turns:?}");
     }
 
     #[test]

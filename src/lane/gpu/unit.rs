@@ -25,7 +25,8 @@ impl GpuLane {
                 // Claimed no earlier than it can be copied: until then a more urgent one may overtake.
                 Line::Straight => self.may_copy(Way::In, 1) && !self.slots.iter().any(ready),
                 Line::Direct => self.has_direct_room(),
-                Line::Bounce => !self.buffers.is_empty() || !self.lost.is_empty(),
+                // Over a broken context none is needed: it is only told why.
+                Line::Bounce => !self.buffers.is_empty() || !self.lost.is_empty() || self.broken.is_some(),
             }
     }
 
@@ -39,7 +40,8 @@ impl GpuLane {
         let Some(class) = schedule.pick(|_| false, free) else { return false };
         // The last buffer is kept for the urgent.
         let kept = (class > 0 && spec.buffers - self.lost.len() > 1) as usize;
-        if line == Line::Bounce && self.buffers.len() <= kept && !self.find_lost() {
+        let needs = line == Line::Bounce && self.broken.is_none();
+        if needs && self.buffers.len() <= kept && !self.find_lost() {
             return false;
         }
         let GpuLane { schedules, core, .. } = self;

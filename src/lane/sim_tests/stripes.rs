@@ -111,7 +111,8 @@ impl World {
         for part in (0..target.parts()).filter(|part| job.units[*part] > 0) {
             let cursor = UnitCursor::over(target.part(part), self.plan.unit, target.geometry.block);
             // The engine leaves each lane its part: any number may be that.
-            let depth = 1 + rng.below(u64::from(self.plan.depth as u32)) as u32;
+            let shallow = 1 + rng.below(u64::from(self.plan.depth as u32)) as u32;
+            let depth = rng.pick(&[shallow, u32::MAX]);
             let most = 1 + rng.below(u64::from(job.units[part])) as u32;
             let (class, deadline) = (job.class, job.deadline);
             let share = Share {

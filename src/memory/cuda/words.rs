@@ -40,7 +40,7 @@ impl Words {
     /// A word that nobody else has; `None`: all are taken.
     pub fn take(self: &Arc<Words>) -> Option<Word> {
         let index = lock(&self.free).pop()?;
-        let word = Word { words: self.clone(), index, base: AtomicU32::new(0) };
+        let word = Word { words: self.clone(), index, base: AtomicU32::new(0), held: AtomicU32::new(0) };
         word.restart();
         Some(word)
     }
@@ -53,6 +53,8 @@ pub struct Word {
     index: u16,
     /// What it was when the present use began.
     base: AtomicU32,
+    /// The highest count that a stream waits for.
+    held: AtomicU32,
 }
 
 impl Word {
@@ -83,6 +85,7 @@ impl Word {
         let tried = "the stream cannot be made to wait";
         let _entered = gpu.enter().map_err(|e| e.error(tried))?;
         self.words.waited.store(true, Ordering::Relaxed);
+        self.held.fetch_max(count as u32, Ordering::Relaxed);
         let value = self.base.load(Ordering::Relaxed).wrapping_add(count as u32);
         let at = self.words.there + self.index as u64 * size_of::<u32>() as u64;
         // SAFETY: the caller's stream; the word is the device's view of a page that is never freed.
@@ -102,6 +105,11 @@ impl Drop for Words {
 
 impl Drop for Word {
     fn drop(&mut self) {
+        // Marks that no transfer took to its end: nobody else would let those streams go on.
+        let (count, base) = (self.held.load(Ordering::Relaxed), self.base.load(Ordering::Relaxed));
+        if (self.value().load(Ordering::Relaxed).wrapping_sub(base) as i32) < count as i32 {
+            self.reach(count as usize);
+        }
         lock(&self.words.free).push(self.index);
     }
 }

@@ -27,6 +27,8 @@ const FIRST: f64 = 0.96;
 const TELLING: u64 = 1 << 20;
 /// Steps between looks, in ns: a thirty-second part of the time that it took so far.
 const STEPS: (u64, u64) = (10_000, 10_000_000);
+/// The longest sleep on the word of a rate, in ns: links of today move a whole unit in less.
+const LONGEST: u64 = 10_000_000;
 
 /// Waits for what was queued one way.
 pub(super) struct Waits {
@@ -67,7 +69,9 @@ impl Waits {
         let so_far = began.elapsed().as_nanos() as u64;
         let predicted = (front.bytes as f64 / self.rate * FIRST) as u64;
         let step = (so_far / 32).clamp(STEPS.0, STEPS.1);
-        Some(Duration::from_nanos(predicted.saturating_sub(so_far).max(step)))
+        // Where a time of slow copies has gone by, the rate is learnt anew within few of them.
+        let left = predicted.saturating_sub(so_far).min(LONGEST);
+        Some(Duration::from_nanos(left.max(step)))
     }
 
     /// Looks, and adds what has ended.

@@ -256,3 +256,22 @@ fn a_cancelled_transfer_ends_once_and_says_what_landed() {
         }
     });
 }
+
+/// After a time of slow copies, fast ones are not slept over.
+#[test]
+fn slow_copies_are_forgotten() {
+    gpu("gpu::hangs::slow_copies_are_forgotten", &[], |fake| {
+        let rig = Rig::new(fake, Engine::builder(), 32 * MIB);
+        let (_, target) = rig.file(16 * MIB, OpenOptions::read().mapped());
+        fake.order("slow", 0, 30);
+        for _ in 0..30 {
+            ok(rig.read(&target, 0, 0, MIB));
+        }
+        let slow = rig.read(&target, 0, 0, MIB).times.total;
+        for _ in 0..3 {
+            ok(rig.read(&target, 0, 0, 16 * MIB));
+        }
+        let fast = rig.read(&target, 0, 0, 16 * MIB).times.total;
+        assert!(fast < Duration::from_millis(100), "{fast:?}, and 1 MiB took {slow:?} before");
+    });
+}

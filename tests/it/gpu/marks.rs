@@ -93,3 +93,28 @@ fn host_transfers_have_marks() {
     ticket.wait().expect("a completion").result.expect("all of it");
     assert_eq!(marks.landed(), 2);
 }
+
+/// Marks that no transfer takes to its end, as it was refused or never submitted: when they go, streams go on.
+#[test]
+fn streams_go_on_when_marks_go() {
+    gpu("gpu::marks::streams_go_on_when_marks_go", &[], |fake| {
+        let rig = Rig::new(fake, Engine::builder(), 8 * MIB);
+        let (_, target) = rig.file(8 * MIB, OpenOptions::read().mapped());
+        let stream = fake.on(0, || fake.make("cuStreamCreate", &[1]));
+        let is_idle = || fake.on(0, || fake.call("cuStreamQuery", &[stream])) == 0;
+        for refused in [false, true, false] {
+            let marks = Marks::after([0, 1]).expect("marks");
+            // SAFETY: a stream of the primary context.
+            unsafe { marks.stream_wait(1, &rig.region, stream as *mut c_void) }.expect("it waits");
+            if refused {
+                let transfer = rig.to_read(&target, 0, 0, MIB).marks(&marks);
+                let error = rig.client.submit(transfer).expect_err("there is no extent 1").error;
+                assert_eq!(error.kind(), ErrorKind::InvalidInput, "{error}");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(!is_idle(), "nothing has landed");
+            drop(marks);
+            assert!(eventually(WAIT, is_idle), "the stream stands for ever");
+        }
+    });
+}
