@@ -255,8 +255,17 @@ fn a_context_that_was_reset_ends_everything_once() {
             assert!(done.result.is_ok() || matches!(code, Some(201 | 709 | 1)), "{:?}", done.result);
         }
         let error = rig.read(&target, 0, 0, MIB).result.expect_err("its memory is gone");
-        assert!(error.to_string().contains("new engine"), "{error}");
-        drop((rig.engine, rig.client, target));
+        let text = error.to_string();
+        assert!(text.contains("register the memory anew") || text.contains("new engine"), "{error}");
+        // The same engine serves memory of the new context, straight out of what is mapped now, too.
+        let anew = rig.engine.alloc_gpu(0, 4 << 20).expect("a region");
+        let mapped = rig.engine.open(&path, OpenOptions::read().mapped()).expect("a target");
+        for target in [&target, &mapped] {
+            let read = Transfer::read(target).extent(0, anew.range(0..4 << 20).expect("a range"));
+            rig.run(read).result.expect("memory that is registered anew works");
+        }
+        assert_eq!(rig.engine.path(&mapped, &anew).path.to_string(), "dax -> gpu direct");
+        drop((anew, mapped, rig.engine, rig.client, target));
         fake.clear_violations(); // copies into memory that the reset took away are the program's fault
         let new = Rig::new(fake, Engine::builder(), 4 * MIB);
         let target = new.engine.open(path, OpenOptions::read()).expect("a target");
