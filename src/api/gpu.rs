@@ -88,13 +88,12 @@ impl Shared {
         }
         let gpu = Gpu::retain(ordinal)?;
         let _growing = lock(&self.groups.growing);
-        let name = format!("gpu {ordinal}");
-        let is_its =
-            |group: &Group| group.drive.as_ref().is_some_and(|(drive, _)| *drive == name) && group.is_alive();
-        let known = self.groups.iter().position(is_its);
-        if let Some(served) = lock(&self.gpus).iter().find(|served| Some(served.group) == known) {
-            // Its lane is of a context that was destroyed since: better said now than by each transfer.
-            served.gpu.check("cuCtxGetId").map_err(|e| e.error(&format!("cannot use GPU {ordinal}")))?;
+        // A lane over a context that was destroyed may live: it has had nothing to do since.
+        let serves = |served: &&Served| {
+            let there = served.gpu.ordinal == ordinal && served.gpu.check("cuCtxGetId").is_ok();
+            there && self.groups.get(served.group).is_some_and(Group::is_alive)
+        };
+        if let Some(served) = lock(&self.gpus).iter().find(serves) {
             return Ok(held(gpu, served.group, served.words.clone()));
         }
         let failed = |e: CudaError| e.error(&format!("cannot use GPU {ordinal}"));
@@ -121,14 +120,17 @@ impl Shared {
             depth: settings.buffers as u32,
         };
         let map = QueueMap { queues: Vec::new(), node };
-        let mut parts = Some(Box::new((spec, mover)));
-        // There is one lane, which takes it.
-        let queue = || parts.take().map_or(QueueKind::Local { work: crate::queue::NOTHING }, QueueKind::Gpu);
-        let group = self.grow(Some((name, map)), vec![place], queue)?;
-        for target in lock(&self.targets).iter().filter_map(Weak::upgrade) {
-            self.show_to(&gpu, &target);
-        }
-        lock(&self.gpus).push(Served { gpu: gpu.clone(), group, words: words.clone() });
+        let group = self.grow(
+            Some((format!("gpu {ordinal}"), map)),
+            vec![(place, QueueKind::Gpu(Box::new((spec, mover))))],
+        )?;
+        // Known first: a target that is opened meanwhile is shown to it by whoever opens it.
+        let mut gpus = lock(&self.gpus);
+        gpus.retain(|served| served.gpu.check("cuCtxGetId").is_ok()); // less those whose context was destroyed
+        gpus.push(Served { gpu: gpu.clone(), group, words: words.clone() });
+        drop(gpus);
+        let targets: Vec<_> = lock(&self.targets).iter().filter_map(Weak::upgrade).collect();
+        targets.iter().for_each(|target| self.show_to(&gpu, target));
         Ok(held(gpu, group, words))
     }
 

@@ -99,7 +99,8 @@ impl Shared {
             Kind::Dax => self.places_near(drive.1.node),
             _ => place_lanes(&drive.1, &self.topology, &self.allowed, lanes, depth, settings.processes),
         };
-        self.grow(Some(drive), places, || self.queue_for(target))
+        let lanes = places.into_iter().map(|place| (place, self.queue_for(target))).collect();
+        self.grow(Some(drive), lanes)
     }
 
     /// Makes the group of all files, which comes first.
@@ -112,14 +113,16 @@ impl Shared {
             _ => default_lanes(allowed),
         };
         let depth = self.settings.lane_depth;
-        let place = |cpus| Place { node: topology.node_of(&cpus), cpus, queue: None, depth };
-        let places = lane_cpus(topology, allowed, count).into_iter().map(place).collect();
-        let _growing = lock(&self.groups.growing);
-        let queue = || match self.settings.null {
-            true => QueueKind::Local { work: NOTHING },
-            false => QueueKind::Uring { source: self.table_ring.source(), polled: false },
+        let lane = |cpus| {
+            let queue = match self.settings.null {
+                true => QueueKind::Local { work: NOTHING },
+                false => QueueKind::Uring { source: self.table_ring.source(), polled: false },
+            };
+            (Place { node: topology.node_of(&cpus), cpus, queue: None, depth }, queue)
         };
-        self.grow(None, places, queue).map(drop)
+        let lanes = lane_cpus(topology, allowed, count).into_iter().map(lane).collect();
+        let _growing = lock(&self.groups.growing);
+        self.grow(None, lanes).map(drop)
     }
 
     fn queue_for(&self, target: &TargetInner) -> QueueKind {
@@ -147,8 +150,7 @@ impl Shared {
     pub(super) fn grow(
         &self,
         drive: Option<(String, QueueMap)>,
-        places: Vec<Place>,
-        queue: impl FnMut() -> QueueKind,
+        lanes: Vec<(Place, QueueKind)>,
     ) -> Result<usize, Error> {
         let number = self.groups.iter().count();
         let Some(group) = self.groups.groups.get(number) else {
@@ -156,8 +158,9 @@ impl Shared {
                            second engine";
             return Err(Error::new(ErrorKind::Resource, message));
         };
-        let mut threads = Vec::with_capacity(places.len());
-        let started = self.start_lanes(&places, queue, &mut threads);
+        let mut threads = Vec::with_capacity(lanes.len());
+        let (places, queues): (Vec<_>, Vec<_>) = lanes.into_iter().unzip();
+        let started = self.start_lanes(&places, queues, &mut threads);
         // Regions neither come nor go from here on: the new lanes miss none.
         let still = self.gate.write().unwrap_or_else(PoisonError::into_inner);
         let made = started.and_then(|()| self.introduce(&threads));
@@ -180,18 +183,18 @@ impl Shared {
     fn start_lanes(
         &self,
         places: &[Place],
-        mut kind: impl FnMut() -> QueueKind,
+        queues: Vec<QueueKind>,
         threads: &mut Vec<LaneThread>,
     ) -> Result<(), Error> {
         let first = self.core.see_lanes(<[_]>::len);
-        for (number, place) in places.iter().enumerate() {
+        for (number, (place, kind)) in places.iter().zip(queues).enumerate() {
             let options = LaneOptions {
                 depth: place.depth as usize,
                 command_size: self.settings.command_size,
                 first_generation: 0,
             };
             let (number, cpus) = (first + number, place.cpus.clone());
-            let spec = LaneSpec { number, kind: kind(), options, cpus, grace: self.settings.grace };
+            let spec = LaneSpec { number, kind, options, cpus, grace: self.settings.grace };
             threads.push(LaneThread::start(&self.core, spec)?);
         }
         Ok(())

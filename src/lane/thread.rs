@@ -202,7 +202,7 @@ fn run<L: Turns>(
     let reason = match catch_unwind(AssertUnwindSafe(|| turn(&mut lane))) {
         Ok(Ok(())) => Stop::Shutdown,
         Ok(Err(errno)) => {
-            tracing::error!(errno, lane = number, "the ring is broken; the lane ends");
+            tracing::error!(errno, lane = number, "what it drives is broken; the lane ends");
             Stop::LaneFailed
         }
         Err(_) => {

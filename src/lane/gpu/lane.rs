@@ -261,14 +261,16 @@ impl GpuLane {
         self.inbox.entered.store(false, Ordering::Relaxed);
     }
 
-    /// Ends what was stopped and is in nobody's hands: it waits for its turn.
+    /// Of what was stopped, ends what is in nobody's hands (it waits for its turn), and has children go no further.
     fn let_go(&mut self) {
         self.revoke();
         for index in 0..self.slots.len() as u16 {
             let slot = &self.slots[index as usize];
-            let stopped = |claim| self.core.table.stopped(claim).is_some();
-            if slot.stage == Stage::Ready && slot.claim.as_ref().is_some_and(stopped) {
-                self.close(index);
+            let stopped = slot.claim.as_ref().and_then(|claim| self.core.table.stopped(claim));
+            match (slot.stage, slot.child, stopped) {
+                (Stage::Ready, _, Some(_)) => self.close(index),
+                (Stage::Child, Some(child), Some(reason)) => self.core.stop(child, reason),
+                _ => {}
             }
         }
     }

@@ -37,13 +37,9 @@ impl DeviceMemory {
 
 impl Drop for DeviceMemory {
     fn drop(&mut self) {
-        if self.gpu.check("cuMemFree").is_err() {
-            return; // it went with the context
-        }
-        let entered = self.gpu.enter();
+        let Ok(_entered) = self.gpu.enter() else { return }; // it went with the context
         // SAFETY: allocated by `new`; copies over it have ended (I1).
         let _ = unsafe { (self.gpu.driver.cuMemFree_v2)(self.ptr) };
-        drop(entered);
     }
 }
 
@@ -54,7 +50,6 @@ pub struct Held {
     pub known: Mutex<Option<Known>>,
     pub gpu: Arc<Gpu>,
     /// Freed with the region.
-    #[allow(dead_code)] // kept for its drop
     pub memory: Option<Arc<DeviceMemory>>,
     /// The engine's number for the lane that serves the GPU.
     pub group: usize,

@@ -185,7 +185,7 @@ impl CudaError {
             }
             201 | 709 => (
                 ErrorKind::Io,
-                "the device's context was destroyed, as by cudaDeviceReset; build a new engine and register anew",
+                "the device's context was destroyed, as by cudaDeviceReset; allocate and register the memory anew",
             ),
             712 => {
                 (ErrorKind::InUse, "the memory is registered with the driver already; unregister it first")

@@ -87,8 +87,10 @@ impl Gpu {
         if same { Ok(()) } else { Err(CudaError::destroyed(call)) }
     }
 
-    /// Makes the context current until the guard is dropped; then the caller's is again.
+    /// Makes the context current until the guard is dropped; then the caller's is again. Refuses as [`Gpu::check`] does:
+    /// a context that came after ours, at the same address perhaps, is not ours.
     pub fn enter(&self) -> Result<Entered<'_>, CudaError> {
+        self.check("cuCtxPushCurrent")?;
         // SAFETY: a context that we retain.
         let code = unsafe { (self.driver.cuCtxPushCurrent_v2)(self.context) };
         self.driver.check("cuCtxPushCurrent", code)?;

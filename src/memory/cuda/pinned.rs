@@ -61,10 +61,7 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        if self.gpu.check("cuMemHostUnregister").is_err() {
-            return; // the registration went with the context
-        }
-        let entered = self.gpu.enter();
+        let Ok(_entered) = self.gpu.enter() else { return }; // the registration went with the context
         for at in (0..self.len).step_by(MOST) {
             // SAFETY: registered by `new` at this address; copies over it have ended (I1).
             let code =
@@ -73,7 +70,6 @@ impl Drop for Pinned {
                 tracing::debug!(code, "the driver does not unregister host memory");
             }
         }
-        drop(entered);
     }
 }
 
@@ -145,12 +141,11 @@ impl HostMemory {
 
 impl Drop for HostMemory {
     fn drop(&mut self) {
-        if self.mapping.is_some() || self.gpu.check("cuMemFreeHost").is_err() {
-            return; // the mapping sees to itself, or it went with the context
+        if self.mapping.is_some() {
+            return; // it sees to itself
         }
-        let entered = self.gpu.enter();
+        let Ok(_entered) = self.gpu.enter() else { return }; // it went with the context
         // SAFETY: allocated by `of_driver`; copies over it have ended (I1).
         let _ = unsafe { (self.gpu.driver.cuMemFreeHost)(self.ptr.cast()) };
-        drop(entered);
     }
 }

@@ -1,4 +1,5 @@
-//! A GPU's copy engines as a queue: what is put in under a token ends exactly once, in the order of its direction.
+//! A GPU's copy engines as a queue: what is put in under a token ends exactly once. One way, copies run in the order in which they
+//! are put in; a kernel behind one may end after the copies that follow it.
 
 mod pieces;
 mod stream;

@@ -145,12 +145,8 @@ impl Pieces {
 
 impl Drop for Pieces {
     fn drop(&mut self) {
-        if self.gpu.check("cuModuleUnload").is_err() {
-            return; // it went with the context
-        }
-        let entered = self.gpu.enter();
+        let Ok(_entered) = self.gpu.enter() else { return }; // it went with the context
         // SAFETY: loaded by `new`; nothing of it runs when it goes.
         let _ = unsafe { (self.gpu.driver.cuModuleUnload)(self.module) };
-        drop(entered);
     }
 }

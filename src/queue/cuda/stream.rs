@@ -116,17 +116,13 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        if self.gpu.check("cuStreamDestroy").is_err() {
-            return; // they went with the context
-        }
-        let entered = self.gpu.enter();
+        let Ok(_entered) = self.gpu.enter() else { return }; // they went with the context
         while let Some(Event(event)) = self.free.pop() {
             // SAFETY: made by `record`, used by nobody: nothing is in flight when the stream goes.
             let _ = unsafe { (self.gpu.driver.cuEventDestroy_v2)(event) };
         }
         // SAFETY: made by `new`, destroyed once.
         let _ = unsafe { (self.gpu.driver.cuStreamDestroy_v2)(self.stream) };
-        drop(entered);
     }
 }
 
