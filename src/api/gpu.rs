@@ -143,10 +143,10 @@ impl Shared {
         let (id, raw) = (self.id, self.core.regions.raw_counts());
         // Nothing pageable is handed to the driver: what it does not register, it must allocate itself. So it is under
         // confidential computing (FACTS §5).
-        match mapping.pin(gpu, true).map_err(str::to_owned) {
+        match mapping.pin(gpu, true) {
             Ok(()) => self.admit(|number| RegionInner::owned(number, id, raw, mapping, bytes)),
             Err(why) => {
-                tracing::info!(why, "the driver allocates the bounce buffers, on whichever node it likes");
+                tracing::info!(%why, "the driver allocates the bounce buffers, on whichever node it likes");
                 let memory = HostMemory::of_driver(gpu, bytes)
                     .map_err(|e| e.error(&format!("no pinned memory for bounce buffers ({why})")))?;
                 self.admit(|number| RegionInner::of_driver(number, id, raw, memory))

@@ -1,7 +1,7 @@
 //! Mappings: the engine's own memory, a device's, and the page that tells a forked child from its parent.
 
-use super::cuda::{Gpu, Pinned};
-use super::{PAGE, Window};
+use super::cuda::{CudaError, Gpu, Pinned};
+use super::{PAGE, Window, lock};
 use crate::error::{Error, ErrorKind};
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 use std::fs::File;
@@ -9,10 +9,13 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// Huge pages are this large here; mappings at least as long are aligned to it.
 const HUGE: usize = 2 << 20;
+
+/// With the CUDA driver, or why it refuses. A copy is in the hands of none but those who are looking at it.
+pub type Registration = Result<Arc<Pinned>, Arc<str>>;
 
 /// A mapping, unmapped on drop.
 #[derive(Debug)]
@@ -23,8 +26,10 @@ pub struct Mapping {
     whole: (NonNull<u8>, usize),
     /// Of a file or a device.
     shared: bool,
-    /// Its registration with the CUDA driver, or why there is none; unset: nobody asked for one.
-    pinned: OnceLock<Result<Pinned, String>>,
+    /// Its registration with the CUDA driver; unset: nobody asked for one.
+    pinned: RwLock<Option<Registration>>,
+    /// Held while it is registered, which takes long: whoever only looks is not held up.
+    pinning: Mutex<()>,
 }
 
 // SAFETY: a mapping is memory; who may touch which bytes when is the business of leases.
@@ -51,7 +56,14 @@ impl Mapping {
         };
         // SAFETY: `pad <= slack`, so the result lies inside the mapping.
         let ptr = unsafe { whole.add(pad) };
-        Ok(Mapping { ptr, len, whole: (whole, all.get()), shared: false, pinned: OnceLock::new() })
+        Ok(Mapping {
+            ptr,
+            len,
+            whole: (whole, all.get()),
+            shared: false,
+            pinned: RwLock::default(),
+            pinning: Mutex::default(),
+        })
     }
 
     /// Maps the first `len` bytes (rounded up to pages) of a file, shared; to be written to or not.
@@ -61,7 +73,14 @@ impl Mapping {
         let rights = if write { ProtFlags::PROT_READ | ProtFlags::PROT_WRITE } else { ProtFlags::PROT_READ };
         // SAFETY: a new mapping at an address of the kernel's choice touches nothing of ours.
         let ptr = unsafe { mmap(None, all, rights, MapFlags::MAP_SHARED, file, 0)? }.cast();
-        Ok(Mapping { ptr, len, whole: (ptr, len), shared: true, pinned: OnceLock::new() })
+        Ok(Mapping {
+            ptr,
+            len,
+            whole: (ptr, len),
+            shared: true,
+            pinned: RwLock::default(),
+            pinning: Mutex::default(),
+        })
     }
 
     /// The bytes `from .. from + len` of it; cut to what is there. Its owner keeps it mapped while they are used.
@@ -70,19 +89,27 @@ impl Mapping {
         unsafe { Window::new(self.ptr.as_ptr(), self.len) }.sub(from, len)
     }
 
-    /// Registers it with the CUDA driver, for every GPU; mapped for writing or not. `Err` says why it cannot be.
-    pub fn pin(&self, gpu: &Arc<Gpu>, write: bool) -> Result<(), &str> {
-        let pin = || {
-            // SAFETY: mapped until our own drop, which unregisters it before.
-            let pinned = unsafe { Pinned::new(gpu, self.ptr.as_ptr() as u64, self.len, write) };
-            pinned.map_err(|e| e.error("the driver does not register the memory").to_string())
-        };
-        self.pinned.get_or_init(pin).as_ref().map(drop).map_err(String::as_str)
+    /// Registers it with the CUDA driver, for every GPU; mapped for writing or not. `Err` says why it cannot be. Once is
+    /// enough, unless the registration went with its context.
+    pub fn pin(&self, gpu: &Arc<Gpu>, write: bool) -> Result<(), Arc<str>> {
+        let _pinning = lock(&self.pinning);
+        match self.pinned() {
+            Some(Err(why)) => return Err(why),
+            Some(Ok(pinned)) if pinned.is_there() => return Ok(()),
+            _ => {}
+        }
+        // SAFETY: mapped until our own drop, which unregisters it before.
+        let pinned = unsafe { Pinned::new(gpu, self.ptr.as_ptr() as u64, self.len, write) };
+        let why = |e: CudaError| e.error("the driver does not register the memory").to_string().into();
+        let made = pinned.map(Arc::new).map_err(why);
+        let answer = made.as_ref().map(drop).map_err(Arc::clone);
+        *self.pinned.write().unwrap_or_else(PoisonError::into_inner) = Some(made);
+        answer
     }
 
     /// Its registration with the driver, or why there is none; `None`: nobody asked for one.
-    pub fn pinned(&self) -> Option<&Result<Pinned, String>> {
-        self.pinned.get()
+    pub fn pinned(&self) -> Option<Registration> {
+        self.pinned.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub fn ptr(&self) -> NonNull<u8> {
@@ -157,7 +184,7 @@ pub fn read_only(addr: u64, len: u64) -> bool {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        drop(self.pinned.take());
+        drop(self.pinned.get_mut().unwrap_or_else(PoisonError::into_inner).take());
         // SAFETY: the mapping is ours and, by I1, no command is in flight into it when its owner drops it.
         let _ = unsafe { munmap(self.whole.0.cast(), self.whole.1) };
     }

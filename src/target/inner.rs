@@ -164,20 +164,22 @@ impl TargetInner {
         if let Some(dax) = &self.dax {
             let pinned = dax.mapping.pin(gpu, self.writable);
             pinned.unwrap_or_else(
-                |why| tracing::info!(target = %self.name, why, "GPUs do not reach a mapping"),
+                |why| tracing::info!(target = %self.name, %why, "GPUs do not reach a mapping"),
             );
         }
     }
 
     /// Whether GPUs copy straight out of it, and if not, why.
-    pub fn pinned(&self) -> Result<(), &str> {
+    pub fn pinned(&self) -> Result<(), Arc<str>> {
         if self.striped.is_some() {
             return self.members().try_for_each(|member| member.pinned());
         }
         match self.dax.as_ref().map(|dax| dax.mapping.pinned()) {
-            Some(Some(pinned)) => pinned.as_ref().map(drop).map_err(String::as_str),
-            Some(None) => Err("no GPU's memory was registered yet, or the engine does not see the mapping"),
-            None => Err("the target is not mapped memory"),
+            Some(Some(pinned)) => pinned.map(drop),
+            Some(None) => {
+                Err("no GPU's memory was registered yet, or the engine does not see the mapping".into())
+            }
+            None => Err("the target is not mapped memory".into()),
         }
     }
 
@@ -201,7 +203,7 @@ impl TargetInner {
             return members[member as usize].mapped(at, len.min(stripe.left_in_chunk(offset)));
         }
         let mapping = &self.dax.as_ref()?.mapping;
-        let pinned = mapping.pinned()?.as_ref().ok()?;
+        let pinned = mapping.pinned()?.ok()?;
         let window = mapping.window(offset as usize, len as usize);
         Some((window.sub(0, pinned.span(window.addr())), !pinned.begins(window.addr())))
     }

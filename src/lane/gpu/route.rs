@@ -13,6 +13,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub enum Why<'a> {
     Text(&'a str),
+    /// What the driver said of the mapping.
+    Mapping(Arc<str>),
     /// What cuFile said of the memory.
     Memory(&'a Held),
     /// What it says of itself.
@@ -23,6 +25,7 @@ impl fmt::Display for Why<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Why::Text(text) => f.write_str(text),
+            Why::Mapping(why) => f.write_str(why),
             Why::Memory(held) => match held.known() {
                 Some(Err(why)) => f.write_str(&why),
                 _ => f.write_str("the memory is not registered with cuFile"),
@@ -59,7 +62,7 @@ pub fn path_of<'a>(
                 Path::PinnedBounce,
                 Why::Text("a store is copied by the CPU: the GPU's own writes may stay in the CPU's caches"),
             ),
-            Err(why) => (Path::PinnedBounce, Why::Text(why)),
+            Err(why) => (Path::PinnedBounce, Why::Mapping(why)),
         };
     }
     let Some(handle) = handle(target) else {

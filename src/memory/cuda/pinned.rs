@@ -47,6 +47,11 @@ impl Pinned {
         Ok(pinned)
     }
 
+    /// Whether the driver still knows of it: it goes with its context.
+    pub fn is_there(&self) -> bool {
+        self.gpu.check("cuMemHostRegister").is_ok()
+    }
+
     /// Whether `addr` begins a registration: a copy that ends there does not go on.
     pub fn begins(&self, addr: u64) -> bool {
         ((addr - self.base) as usize).is_multiple_of(MOST)

@@ -248,6 +248,7 @@ fn a_context_that_was_reset_ends_everything_once() {
         });
         let tickets: Vec<_> = transfers.map(|t| rig.submit(t)).collect();
         std::thread::sleep(std::time::Duration::from_millis(10));
+        let before = rig.engine.open(&path, OpenOptions::read().mapped()).expect("a target");
         fake.reset_context(0);
         for mut ticket in tickets {
             let done = ticket.wait_timeout(WAIT).expect("an end");
@@ -260,12 +261,13 @@ fn a_context_that_was_reset_ends_everything_once() {
         // The same engine serves memory of the new context, straight out of what is mapped now, too.
         let anew = rig.engine.alloc_gpu(0, 4 << 20).expect("a region");
         let mapped = rig.engine.open(&path, OpenOptions::read().mapped()).expect("a target");
-        for target in [&target, &mapped] {
+        for target in [&target, &mapped, &before] {
             let read = Transfer::read(target).extent(0, anew.range(0..4 << 20).expect("a range"));
             rig.run(read).result.expect("memory that is registered anew works");
         }
+        assert_eq!(fake.count("pageable"), 0, "what was registered before is registered again");
         assert_eq!(rig.engine.path(&mapped, &anew).path.to_string(), "dax -> gpu direct");
-        drop((anew, mapped, rig.engine, rig.client, target));
+        drop((before, anew, mapped, rig.engine, rig.client, target));
         fake.clear_violations(); // copies into memory that the reset took away are the program's fault
         let new = Rig::new(fake, Engine::builder(), 4 * MIB);
         let target = new.engine.open(path, OpenOptions::read()).expect("a target");
