@@ -67,7 +67,11 @@ pub fn path_of<'a>(
     }
     let Some(handle) = handle(target) else {
         let known = target.known.get().and_then(|known| known.as_ref().err());
-        let none = "no direct path between storage and GPU memory was found on this machine";
+        let none = if target.striped.is_some() {
+            "stripes over files and drives are loaded through pinned memory"
+        } else {
+            "no direct path between storage and GPU memory was found on this machine"
+        };
         return (Path::PinnedBounce, Why::Text(known.map_or(none, String::as_str)));
     };
     if held.known_as().is_none() {

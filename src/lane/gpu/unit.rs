@@ -118,7 +118,11 @@ impl GpuLane {
             Path::CuFile | Path::CuFileCompat => return self.go_direct(index),
             _ => {}
         }
-        let Some(buffer) = self.buffers.pop() else { return self.close(index) };
+        let Some(buffer) = self.buffers.pop() else {
+            // It waited for cuFile, which has let go of its memory since.
+            let message = "its path is not there any more, and no bounce buffer is free; submit it again";
+            return self.fail(index, Error::new(ErrorKind::PathUnavailable, message), libc::EAGAIN);
+        };
         let slot = &mut self.slots[index as usize];
         slot.buffer = Some(buffer);
         layout::place(&mut slot.parts, self.spec.buffer + SLACK, &mut slot.runs);
