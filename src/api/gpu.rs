@@ -19,12 +19,14 @@ use std::sync::{Arc, Mutex, Weak};
 
 /// GPUs of an engine for whose lanes' transfers there are entries at any time.
 const GPUS: usize = 16;
+/// Flushes of one, which have no buffer any more.
+const FLUSHES: usize = 8;
 /// A copy straight out of a mapping has as many bounce buffers' bytes at most: it waits for nothing to be filled.
 const STRAIGHT: u64 = 2;
 
 /// Entries that are kept for transfers that fill or empty bounce buffers.
 pub fn children(buffers: usize) -> usize {
-    GPUS * buffers
+    GPUS * (buffers + FLUSHES)
 }
 
 /// A GPU that has a lane.
@@ -261,7 +263,7 @@ impl Shared {
         let admission = Admission { units, deadline, submitted, tag };
         let handle = self.core.table.activate_kept(child, admission).map_err(|_| {
             let message =
-                "more than 16 GPUs are at work: no entry is left for a bounce buffer; build a second engine";
+                "no entry is left for a transfer of a GPU's lane: many GPUs are at work, or flushes hang; build a second engine";
             Error::new(ErrorKind::Busy, message)
         })?;
         self.deal(handle, &target, (class, deadline, unit_size), &units);

@@ -233,9 +233,11 @@ impl Core {
                     ErrorKind::Shutdown,
                     "the engine was shut down before it was done; build a new one",
                 ),
-                Stop::LaneFailed => {
-                    Error::new(ErrorKind::LaneFailed, "a lane died; see the log, build a new engine")
-                }
+                Stop::LaneFailed => Error::new(
+                    ErrorKind::LaneFailed,
+                    "a lane died; see the log, and build a new engine; of a GPU whose context was lost, register its memory \
+                     anew",
+                ),
             };
             target.iter().fold(error, |error, name| error.on(name))
         };

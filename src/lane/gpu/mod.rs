@@ -8,6 +8,8 @@
 //! While only the GPU works the lane sleeps on its bell, until about the time when a copy should have ended by the rate seen
 //! so far, and looks in small steps from then on (`queue/cuda/waits.rs`).
 
+mod bounce;
+mod copies;
 mod direct;
 mod lane;
 mod layout;

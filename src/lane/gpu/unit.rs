@@ -1,5 +1,6 @@
 //! The life of a unit: claimed, filled by its child, copied, given back; a store the other way round.
 
+use super::copies::lay_out_mapping;
 use super::lane::{GpuLane, Line};
 use super::layout::{self, Part, SLACK};
 use super::route::path_of_job;
@@ -10,10 +11,8 @@ use crate::lane::job::{Job, Source};
 use crate::lane::path::Path;
 use crate::lane::schedule::Share;
 use crate::lane::slots::{Claim, Stop};
-use crate::lane::transfer::{Completion, Transfer};
-use crate::memory::{RegionRange, Window};
 use crate::plan::{Extents, Unit};
-use crate::queue::cuda::{Copy, Ended, MOST_PIECES, Way};
+use crate::queue::cuda::Way;
 use crate::target::Op;
 use std::sync::Arc;
 
@@ -33,19 +32,20 @@ impl GpuLane {
     /// Claims the next unit of a line and starts it. False: there is none, or no room for it.
     pub(super) fn begin(&mut self, line: Line) -> bool {
         let Some(index) = self.free.last().copied() else { return false };
-        let fed = if line == Line::Bounce { self.fed() } else { Vec::new() };
-        let free = |share: &Share| !fed.contains(&share.target);
-        let GpuLane { schedules, spec, .. } = self;
+        let bounce = line == Line::Bounce && self.broken.is_none();
+        if bounce && self.buffers.len() <= 1 {
+            self.find_lost();
+        }
+        let fed = if bounce { self.fed() } else { Vec::new() };
+        let GpuLane { schedules, core, spec, buffers, lost, .. } = self;
+        // The last buffer is kept for the urgent.
+        let (left, kept) = (buffers.len(), (spec.buffers - lost.len() > 1) as usize);
+        let free = |share: &Share| {
+            let room = !bounce || left > if share.class > 0 { kept } else { 0 };
+            room && !fed.contains(&share.target)
+        };
         let schedule = &mut schedules[line as usize];
         let Some(class) = schedule.pick(|_| false, free) else { return false };
-        // The last buffer is kept for the urgent.
-        let kept = (class > 0 && spec.buffers - self.lost.len() > 1) as usize;
-        let needs = line == Line::Bounce && self.broken.is_none();
-        if needs && self.buffers.len() <= kept && !self.find_lost() {
-            return false;
-        }
-        let GpuLane { schedules, core, .. } = self;
-        let schedule = &mut schedules[line as usize];
         let Some(share) = schedule.front(class, free) else { return false };
         if share.deadline <= self.now {
             core.stop(share.handle, Stop::TimedOut);
@@ -72,25 +72,6 @@ impl GpuLane {
         slot.claim = Some(claim);
         self.start(index);
         true
-    }
-
-    /// The targets that have enough to do. Buffers that would only wait there are not taken: the fewer go round, the more of
-    /// them are in the CPU's caches when they are filled, and when the GPU reads them.
-    fn fed(&self) -> Vec<usize> {
-        let children = || self.slots.iter().filter(|slot| slot.stage == Stage::Child);
-        let mut fed = Vec::new();
-        for slot in children() {
-            let Some(job) = slot.claim.as_ref().and_then(|claim| self.core.table.body(claim)) else {
-                continue;
-            };
-            let given: u64 = children().filter(|other| other.target == slot.target).map(Slot::good).sum();
-            // Twice what keeps it busy: lanes do not end together. And one that lies ready.
-            let enough = 2 * self.spec.feeder.appetite(job.target()) + self.spec.buffer as u64;
-            if given >= enough && !fed.contains(&slot.target) {
-                fed.push(slot.target);
-            }
-        }
-        fed
     }
 
     fn start(&mut self, index: u16) {
@@ -131,182 +112,6 @@ impl GpuLane {
         }
     }
 
-    /// Has the child move between the target and the bounce buffer.
-    fn feed(&mut self, index: u16) {
-        let (children, bounce, stride) = (self.children.clone(), self.spec.bounce.clone(), self.stride());
-        let slot = &mut self.slots[index as usize];
-        let Some(job) = slot.claim.as_ref().and_then(|claim| self.core.table.body(claim)) else { return };
-        let (op, trace_id, target) = (job.op, job.trace_id, job.target().clone());
-        let mut transfer = slot.transfer.take().unwrap_or_else(|| Transfer::new(op, target.clone()));
-        (transfer.op, transfer.target) = (op, target);
-        let from = slot.buffer.unwrap_or(0) as usize * stride;
-        let runs = slot.runs.iter().map(|run| (run.offset, run.len, run.at)).filter(|_| !slot.apart);
-        let parts = slot.parts.iter().map(|part| (part.offset, part.len, part.at)).filter(|_| slot.apart);
-        for (offset, len, at) in runs.chain(parts) {
-            match RegionRange::take(bounce.clone(), from + at..from + at + len as usize) {
-                Ok(range) => transfer.push(offset, range),
-                Err(error) => return self.fail(index, error, libc::EIO),
-            }
-        }
-        let source = Source::Owned(transfer);
-        let child = Job { op, source, trace_id, durable: false, mailbox: Some(children) };
-        let (order, deadline) = (slot.order, slot.deadline);
-        match self.spec.feeder.feed(child, order.0, deadline, index as u64) {
-            Ok(handle) => {
-                let slot = &mut self.slots[index as usize];
-                (slot.child, slot.stage) = (Some(handle), Stage::Child);
-            }
-            Err(error) => self.fail(index, error, libc::EIO),
-        }
-    }
-
-    /// A child has ended.
-    pub(super) fn child_ended(&mut self, done: Completion) {
-        let index = done.tag as u16;
-        let Some(slot) = self.slots.get_mut(index as usize) else { return };
-        slot.child = None;
-        slot.paths |= done.paths.0;
-        if slot.stage == Stage::Flushing {
-            match done.result {
-                Ok(()) => slot.paths |= FLUSHED,
-                Err(error) => self.note(index, error),
-            }
-            return self.close(index);
-        }
-        // Abandoned: late results may still land in the buffer.
-        let Some(mut transfer) = done.transfer else {
-            self.lost.extend(slot.buffer.take());
-            let error = done.result.err().unwrap_or_else(gone);
-            return self.fail(index, error, libc::EIO);
-        };
-        let job = slot.claim.as_ref().and_then(|claim| self.core.table.body(claim));
-        let stopped = slot.claim.as_ref().is_some_and(|claim| self.core.table.stopped(claim).is_some());
-        if done.result.is_err() && !slot.apart && !stopped && slot.runs.len() < slot.parts.len() {
-            // What failed may be one of several parts that were moved as one run: each by itself now.
-            transfer.extents.clear();
-            (slot.transfer, slot.apart) = (Some(transfer), true);
-            return self.feed(index);
-        }
-        // The child's extents are the runs, or the parts, in their order: two of them may name the same bytes.
-        for (number, part) in slot.parts.iter_mut().enumerate().filter(|_| done.result.is_err()) {
-            let extent = transfer.extents.get(if slot.apart { number } else { part.run });
-            if extent.is_none_or(|extent| !extent.succeeded()) {
-                part.failed = true;
-                let errno = extent.and_then(|extent| extent.error()).unwrap_or(libc::EIO);
-                job.iter().for_each(|job| job.fail(part.extent, errno));
-            }
-        }
-        transfer.extents.clear();
-        slot.transfer = Some(transfer);
-        if let Err(error) = done.result {
-            self.note(index, error);
-        }
-        let slot = &mut self.slots[index as usize];
-        if slot.to_gpu && slot.good() > 0 {
-            slot.stage = Stage::Ready; // `fill` copies it, in its turn
-        } else {
-            self.close(index);
-        }
-    }
-
-    /// Puts what is ready into the copy engines, in the order over all requests.
-    pub(super) fn copy_what_is_ready(&mut self) {
-        for way in [Way::In, Way::Out] {
-            while let Some(index) = self.next_ready(way) {
-                if !self.may_copy(way, self.slots[index as usize].good()) || !self.copy(index, way) {
-                    break;
-                }
-            }
-        }
-    }
-
-    fn next_ready(&self, way: Way) -> Option<u16> {
-        let ready = |slot: &Slot| slot.stage == Stage::Ready && slot.to_gpu == (way == Way::In);
-        let ready = (0..self.slots.len()).filter(|index| ready(&self.slots[*index]));
-        ready.min_by_key(|index| self.slots[*index].order).map(|index| index as u16)
-    }
-
-    /// Queues the copies of a unit. False: it needs staging, and all is in use.
-    fn copy(&mut self, index: u16, way: Way) -> bool {
-        let (stride, bounce) = (self.stride(), self.spec.bounce.clone());
-        let slot = &mut self.slots[index as usize];
-        let buffer =
-            |at: usize, len: usize| bounce.window(slot.buffer.unwrap_or(0) as usize * stride + at, len);
-        if slot.path != Path::DaxToGpu {
-            slot.copies.clear();
-            for part in slot.parts.iter().filter(|part| !part.failed) {
-                let host = buffer(part.at, part.len as usize);
-                layout::push_copy(&mut slot.copies, host, part.device, |_| true);
-            }
-        }
-        let bytes = slot.good();
-        // Pieces that do not follow one another in a mapping gain nothing by staging.
-        let gains = slot.path != Path::DaxToGpu || slot.bulk.len() <= slot.copies.len() / 2;
-        let scattered =
-            gains && layout::is_scattered(slot.copies.len(), bytes) && slot.copies.len() <= MOST_PIECES;
-        if scattered {
-            match self.mover.has_staging() {
-                Ok(false) => return false,
-                Ok(true) => return self.copy_scattered(index, way, bytes),
-                Err(error) => {
-                    tracing::warn!(?error, "pieces are copied one by one: no kernel, or no memory for it")
-                }
-            }
-        }
-        let slot = &mut self.slots[index as usize];
-        (slot.stage, slot.copying) = (Stage::Copying, bytes);
-        self.copying[way as usize] += bytes;
-        self.mover.copy(index as u32, way, &slot.copies);
-        true
-    }
-
-    fn copy_scattered(&mut self, index: u16, way: Way, bytes: u64) -> bool {
-        let (stride, bounce) = (self.stride(), self.spec.bounce.clone());
-        let slot = &mut self.slots[index as usize];
-        layout::pieces(slot.parts.iter().filter(|part| !part.failed), &mut slot.pieces);
-        let end = slot.pieces.iter().map(|piece| piece.at + piece.len).max().unwrap_or(0);
-        (slot.stage, slot.copying) = (Stage::Copying, bytes);
-        self.copying[way as usize] += bytes;
-        if slot.path == Path::DaxToGpu {
-            self.mover.scatter(index as u32, &slot.bulk, &slot.pieces);
-            return true;
-        }
-        let host = bounce.window(slot.buffer.unwrap_or(0) as usize * stride, end);
-        match way {
-            Way::In => self.mover.scatter(index as u32, &[(host, 0)], &slot.pieces),
-            Way::Out => self.mover.gather(index as u32, host, &slot.pieces),
-        }
-        true
-    }
-
-    /// The copies of a unit have ended.
-    pub(super) fn copy_ended(&mut self, ended: Ended) {
-        let index = ended.token as u16;
-        let Some(slot) = self.slots.get_mut(index as usize) else { return };
-        let way = if slot.to_gpu { Way::In } else { Way::Out };
-        self.copying[way as usize] -= std::mem::take(&mut slot.copying);
-        if let Err(error) = ended.result {
-            if ended.unknown {
-                tracing::error!(?error, "the GPU's context is broken; the lane copies nothing more");
-                self.broken = Some(error);
-                // Never used again: nobody can say that the copy is over.
-                slot.buffer = None;
-            }
-            let what =
-                if slot.to_gpu { "the copy to the GPU failed" } else { "the copy from the GPU failed" };
-            return self.fail(index, error.error(what), libc::EIO);
-        }
-        let stopped = slot.claim.as_ref().is_some_and(|claim| self.core.table.stopped(claim).is_some());
-        if slot.to_gpu || stopped {
-            // What landed landed; a store that was stopped goes no further.
-            if !slot.to_gpu {
-                slot.parts.iter_mut().for_each(|part| part.failed = true);
-            }
-            return self.close(index);
-        }
-        self.feed(index);
-    }
-
     /// Notes an error of a child, or of a copy, as its parent's.
     pub(super) fn note(&mut self, index: u16, error: Error) {
         let slot = &self.slots[index as usize];
@@ -334,7 +139,7 @@ impl GpuLane {
     }
 
     /// Fails all of a unit.
-    fn fail(&mut self, index: u16, error: Error, errno: i32) {
+    pub(super) fn fail(&mut self, index: u16, error: Error, errno: i32) {
         self.note(index, error);
         let slot = &mut self.slots[index as usize];
         let job = slot.claim.as_ref().and_then(|claim| self.core.table.body(claim));
@@ -399,24 +204,6 @@ impl GpuLane {
         self.slots[index as usize].stage = Stage::Free;
         self.free.push(index);
     }
-
-    fn stride(&self) -> usize {
-        self.spec.buffer + SLACK
-    }
-
-    /// Takes buffers back that abandoned children have let go of meanwhile. True: there is one to use.
-    fn find_lost(&mut self) -> bool {
-        let (stride, bounce) = (self.stride(), self.spec.bounce.clone());
-        let free = |buffer: &u16| {
-            let from = *buffer as usize * stride;
-            RegionRange::take(bounce.clone(), from..from + stride).is_ok()
-        };
-        let (found, lost): (Vec<u16>, Vec<u16>) = self.lost.drain(..).partition(free);
-        self.lost = lost;
-        let any = !found.is_empty();
-        self.buffers.extend(found);
-        any
-    }
 }
 
 /// The parts of extents that lie in a unit.
@@ -432,38 +219,6 @@ fn list(job: &Job, unit: Unit, parts: &mut Vec<Part>) {
     }
 }
 
-/// Copies straight out of the target's mapping, and the same as `bulk` for staging, where places on the GPU do not
-/// matter. False: it is not there any more.
-fn lay_out_mapping(
-    job: &Job,
-    parts: &mut [Part],
-    copies: &mut Vec<Copy>,
-    bulk: &mut Vec<(Window, usize)>,
-) -> bool {
-    copies.clear();
-    bulk.clear();
-    let target = job.target();
-    let mut at = 0;
-    for part in parts {
-        part.at = at;
-        let end = at + part.len as usize;
-        target.each_mapped(part.offset, part.len, |host, joins| {
-            layout::push_copy(copies, host, part.device + (at - part.at) as u64, |_| joins);
-            match bulk.last_mut() {
-                Some((last, _)) if joins && last.addr() + last.len() as u64 == host.addr() => {
-                    *last = last.joined(host);
-                }
-                _ => bulk.push((host, at)),
-            }
-            at += host.len();
-        });
-        if at < end {
-            return false;
-        }
-    }
-    true
-}
-
-fn gone() -> Error {
+pub(super) fn gone() -> Error {
     Error::new(ErrorKind::Io, "the target's memory is not there any more; was the file cut short?")
 }

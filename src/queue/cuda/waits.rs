@@ -68,7 +68,9 @@ impl Waits {
         let began = front.at.max(self.last);
         let so_far = began.elapsed().as_nanos() as u64;
         let predicted = (front.bytes as f64 / self.rate * FIRST) as u64;
-        let step = (so_far / 32).clamp(STEPS.0, STEPS.1);
+        // One that takes many times what it should stands still: looking often would not help it.
+        let part = if so_far > 8 * predicted { 4 } else { 32 };
+        let step = (so_far / part).clamp(STEPS.0, STEPS.1);
         // Where a time of slow copies has gone by, the rate is learnt anew within few of them.
         let left = predicted.saturating_sub(so_far).min(LONGEST);
         Some(Duration::from_nanos(left.max(step)))

@@ -50,7 +50,7 @@ fn a_lane_that_waits_for_a_gpu_sleeps_unless_told_to_poll() {
                     eprintln!("measured: polling {polling}: {busy:?} of CPU in {:?} of copying", WHILE / 2);
                     match polling {
                         // Asleep it takes 3 ms. One that polls takes all that other programs leave it.
-                        false => assert!(busy < Duration::from_millis(15), "asleep it took {busy:?}"),
+                        false => assert!(busy < Duration::from_millis(20), "asleep it took {busy:?}"),
                         true => assert!(busy > Duration::from_millis(30), "it polls: {busy:?}"),
                     }
                 }
