@@ -139,6 +139,8 @@ impl Join {
                     waiting.user_data.retain(|user_data| *user_data != gone);
                 }
             }
+            // A batch begins: what was set up until here is an older one, whose order has nothing to do with this one's.
+            "block_plug" => self.settle(line.task),
             "nvme_setup_cmd" => self.set_up(line),
             "nvme_complete_rq" => self.complete(line),
             _ => {}

@@ -51,6 +51,25 @@ fn kernel_6_1_sends_batches_last_one_first() {
     assert_eq!(joined, expected, "fio's buffers go down as its offsets go up");
 }
 
+/// The second submission sends the first one's command off, and its own goes with the end of the enter.
+#[test]
+fn what_a_later_submission_sends_off_is_a_batch_of_its_own() {
+    let submit = |user_data| {
+        format!(
+            " x-7 [000] ..... 1.000001: io_uring_submit_sqe: ring 1, req 2, user_data {user_data}, opcode URING_CMD, flags 0x1, sq_thread 0\n"
+        )
+    };
+    let set_up = |block| {
+        format!(
+            " x-7 [000] ..... 1.000001: nvme_setup_cmd: nvme0: disk=nvme0n1, qid=1, cmdid={block}, nsid=1, flags=0x0, meta=0x0, cmd=(nvme_cmd_read slba={block}, len=0, ctrl=0x0, dsmgmt=0, reftag=0)\n"
+        )
+    };
+    let plug = " x-7 [000] ..... 1.000001: block_plug: [x]\n";
+    let text = [submit("0x50"), plug.into(), submit("0x51"), set_up(0), plug.into(), set_up(1)].concat();
+    let joined: Vec<_> = parse(&text).iter().map(|c| (c.slba, c.user_data)).collect();
+    assert_eq!(joined, [(0, Some(0x50)), (1, Some(0x51))]);
+}
+
 #[test]
 fn what_cannot_be_joined_is_not_guessed() {
     let text = "a [x] b-7     [000] .....     1.000001: io_uring_submit_req: ring 1, req 2, user_data 0x700000001, opcode URING_CMD, flags 0x1, sq_thread 0

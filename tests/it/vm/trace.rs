@@ -9,12 +9,13 @@ const TRACING: &str = "/sys/kernel/tracing";
 /// KiB for each CPU: a command leaves about 600 bytes of events.
 const BUFFER_KIB: u32 = 12 << 10;
 /// io_uring's submission has another name before kernel 6.3.
-const EVENTS: [&str; 7] = [
+const EVENTS: [&str; 8] = [
     "io_uring/io_uring_submit_sqe",
     "io_uring/io_uring_submit_req",
     "io_uring/io_uring_queue_async_work",
     "io_uring/io_uring_complete",
     "io_uring/io_uring_cqe_overflow",
+    "block/block_plug",
     "nvme/nvme_setup_cmd",
     "nvme/nvme_complete_rq",
 ];
