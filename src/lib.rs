@@ -47,7 +47,8 @@ pub use api::{
 };
 pub use error::{Error, ErrorKind};
 pub use lane::{
-    Completion, Extent, LatencyHistogram, Marks, Path, PathReport, PathSet, Priority, Times, Transfer,
+    Completion, Extent, LatencyHistogram, Marks, Path, PathReport, PathSet, Priority, RawOptions, Times,
+    Transfer,
 };
 pub use memory::{AllocOptions, HostLease, Mem, RawExtent, RawOutcome, Region, RegionRange, ReleaseError};
 pub use plan::Geometry;

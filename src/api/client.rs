@@ -5,10 +5,11 @@ use super::submit::Rejected;
 use super::ticket::{Ticket, park};
 use super::{Engine, Target};
 use crate::error::{Error, ErrorKind};
-use crate::lane::{Completion, Handle, Mailbox, Stop, Transfer};
+use crate::lane::{Completion, Handle, Mailbox, RawOptions, Signal, Stop, Transfer};
 use crate::memory::{RawExtent, Snapshot};
 use crate::target::Op;
 use std::cell::{Cell, RefCell};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -66,31 +67,29 @@ impl Client {
     }
 
     /// Submits a list of (offset, pointer, length) as it is; outcomes are written in place, and the completion comes
-    /// through [`Client::poll`] or [`Client::wait`] with `tag` (whose low half is the trace id).
+    /// through [`Client::poll`] or [`Client::wait`]. `options` is a bare tag, or [`RawOptions`].
     ///
     /// Pointers inside registered regions use their registered buffers; others take the path "uring", visibly. Device
     /// pointers inside a region over GPU memory go its way; all extents of a list are in memory of one GPU, or of the host.
     ///
-    /// Its priority is normal, its deadline the engine's, and it has no marks: for those there is [`Transfer`].
-    ///
     /// # Safety
     /// Until the completion, the list and the memory it names must stay mapped, and be touched by nobody. GPU memory must lie
-    /// in a region ([`Engine::register_cuda`]): what lies in none is taken for the host's, and may be followed there. If the
-    /// completion says `Abandoned`, this holds on until no region of the list answers `Quarantined` any more (or, for
-    /// unregistered memory, for ever).
+    /// in a region ([`Engine::register_cuda`]): what lies in none is refused by an engine that has such regions, and taken
+    /// for the host's, and followed, by one that has none. If the completion says `Abandoned`, this holds on until no region
+    /// of the list answers `Quarantined` any more (or, for unregistered memory, for ever).
     pub unsafe fn submit_raw(
         &self,
         target: &Target,
         op: Op,
         extents: &mut [RawExtent],
-        tag: u64,
+        options: impl Into<RawOptions>,
     ) -> Result<TransferId, Error> {
         let mut regions = self.regions.borrow_mut();
         let version = self.shared.core.regions.version();
         if regions.0 != version {
             *regions = (version, self.shared.core.regions.snapshot());
         }
-        let to = (self.mailbox.clone(), tag);
+        let to = (self.mailbox.clone(), options.into());
         // SAFETY: passed on to the caller.
         let handle = unsafe { self.shared.accept_raw(&target.inner, op, extents, &regions.1, to) }?;
         self.under_way.set(self.under_way.get() + 1);
@@ -99,8 +98,15 @@ impl Client {
 
     /// Makes everything durable that was written to `target` and completed before.
     pub fn flush(&self, target: &Target) -> Result<Ticket, Error> {
-        let handle = self.shared.accept_flush(&target.inner)?;
+        let handle = self.shared.accept_flush(&target.inner, None, 0)?;
         Ok(Ticket::new(self.shared.clone(), handle))
+    }
+
+    /// The same; its completion comes through [`Client::poll`] or [`Client::wait`], with `tag`.
+    pub fn flush_tagged(&self, target: &Target, tag: u64) -> Result<TransferId, Error> {
+        let handle = self.shared.accept_flush(&target.inner, Some(self.mailbox.clone()), tag)?;
+        self.under_way.set(self.under_way.get() + 1);
+        Ok(TransferId(handle))
     }
 
     /// Appends the completions that are there; answers how many. No system call.
@@ -108,16 +114,36 @@ impl Client {
     /// In a forked child there are none, ever: who polls in a loop asks [`Client::wait`] with no time at all, which
     /// says so.
     pub fn poll(&self, out: &mut Vec<Completion>) -> usize {
-        if self.shared.fork.forked() {
-            return 0; // a lane may have been half way through a `put`, and nobody is left to end it
-        }
         let before = out.len();
-        while let Some(handle) = self.mailbox.take() {
-            out.extend(self.shared.core.consume(handle));
+        out.extend(std::iter::from_fn(|| self.poll_one()));
+        out.len() - before
+    }
+
+    /// The next completion, if one is there. See [`Client::poll`].
+    pub fn poll_one(&self) -> Option<Completion> {
+        if self.shared.fork.forked() {
+            return None; // a lane may have been half way through a `put`, and nobody is left to end it
         }
-        let got = out.len() - before;
-        self.under_way.set(self.under_way.get().saturating_sub(got));
-        got
+        loop {
+            let handle = self.mailbox.take()?;
+            self.under_way.set(self.under_way.get().saturating_sub(1));
+            if let Some(completion) = self.shared.core.consume(handle) {
+                return Some(completion);
+            }
+        }
+    }
+
+    /// A descriptor that is readable (poll, epoll: level-triggered) while completions are there to be fetched, for event
+    /// loops. It goes down when [`Client::poll`] or [`Client::poll_one`] has found nothing more; now and then it is up
+    /// once for nothing. It is the client's: wait for it, but neither read nor close it. From the first call on a lane
+    /// that completes a transfer makes one system call more, unless the descriptor is up already.
+    ///
+    /// # Errors
+    /// `Resource`: no descriptor is left (ulimit -n); `Forked` in a forked child.
+    pub fn completion_fd(&self) -> Result<BorrowedFd<'_>, Error> {
+        self.shared.check_fork()?;
+        let message = "cannot make an eventfd; raise the limit of open files (ulimit -n)";
+        self.mailbox.signal().map(Signal::fd).map_err(|e| Error::io(message, &e))
     }
 
     /// Waits until at least `min` completions are there or `timeout` is over, and appends what is there; answers how
@@ -133,24 +159,30 @@ impl Client {
         out: &mut Vec<Completion>,
         timeout: Option<Duration>,
     ) -> Result<usize, Error> {
+        self.await_ready(min, timeout)?;
+        Ok(self.poll(out))
+    }
+
+    /// Waits as [`Client::wait`] does, and leaves the completions where they are; answers how many are there.
+    ///
+    /// # Errors
+    /// As [`Client::wait`].
+    pub fn await_ready(&self, min: usize, timeout: Option<Duration>) -> Result<usize, Error> {
         self.shared.check_fork()?;
         let until = timeout.and_then(|t| Instant::now().checked_add(t));
         let under_way = self.under_way.get();
         if timeout.is_none() && under_way == 0 && min > 0 {
-            let message = "no transfer is under way on this client; submit_tagged first, or give a timeout";
+            let message = "no transfer is under way on this client; submit one that answers here first, or give a timeout";
             return Err(Error::new(ErrorKind::InvalidInput, message));
         }
         let min = if timeout.is_none() { min.min(under_way) } else { min };
-        let mut got = self.poll(out);
-        while got < min {
+        while self.mailbox.len() < min {
             self.shared.check_fork()?;
-            let ended = park(until, |waker| self.mailbox.wait(waker, min - got));
-            got += self.poll(out);
-            if ended {
+            if park(until, |waker| self.mailbox.wait(waker, min)) {
                 break;
             }
         }
-        Ok(got)
+        Ok(self.mailbox.len())
     }
 
     /// Stops issuing a transfer and drains it; its one completion still comes. False when it is over already, and in

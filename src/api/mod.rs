@@ -7,6 +7,7 @@ mod file_slots;
 mod gpu;
 mod groups;
 mod marks;
+mod raw;
 mod shared;
 mod stats;
 mod submit;

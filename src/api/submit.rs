@@ -4,12 +4,12 @@ use super::groups::Group;
 use super::shared::Shared;
 use crate::error::{Error, ErrorKind};
 use crate::lane::{
-    Admission, Deadline, Extent, Handle, Job, Mailbox, Marks, Path, PathReport, Share, Source, Stop,
-    Transfer, units_of,
+    Admission, Deadline, Extent, Handle, Job, Mailbox, Marks, Path, PathReport, Priority, Share, Source,
+    Stop, Transfer, units_of,
 };
 use crate::lane::{path_of, path_of_job};
+use crate::memory::RegionInner;
 use crate::memory::copy;
-use crate::memory::{RawExtent, RawList, RegionInner, Snapshot};
 use crate::plan::{PARTS, UnitCursor, routes};
 use crate::target::{Kind, Op, TargetInner};
 use std::cell::Cell;
@@ -28,7 +28,7 @@ pub struct Rejected {
 }
 
 /// Most extents of a transfer: an extent's number fits 32 bits with room for units.
-const MOST_EXTENTS: usize = 1 << 24;
+pub(super) const MOST_EXTENTS: usize = 1 << 24;
 
 /// Commands of a lane in flight to a file that kernel workers serve, one a ring: more of them only wait there, and
 /// another lane whose worker is free could have them.
@@ -66,7 +66,10 @@ impl Shared {
                 }
                 match transfer.require {
                     Some(_) if region.device().is_some() => Ok(()), // of the whole, below
-                    Some(path) => self.check_path(path, target, region, extent),
+                    Some(path) => {
+                        let place = (extent.offset(), extent.len(), extent.window().addr());
+                        self.check_path(path, target, Some(region), place)
+                    }
                     None => Ok(()),
                 }
             };
@@ -76,7 +79,7 @@ impl Shared {
     }
 
     /// The path that was demanded of a transfer over GPU memory runs, or it is refused.
-    fn check_gpu_path(&self, job: &Job) -> Result<(), Error> {
+    pub(super) fn check_gpu_path(&self, job: &Job) -> Result<(), Error> {
         let (Some(wanted), Some(region)) = (job.require(), job.region_of(0, &self.core.regions)) else {
             return Ok(());
         };
@@ -120,17 +123,17 @@ impl Shared {
     }
 
     /// The path that was demanded runs for all of the extent, or the transfer is refused.
-    fn check_path(
+    pub(super) fn check_path(
         &self,
         wanted: Path,
         target: &TargetInner,
-        region: &RegionInner,
-        extent: &Extent,
+        region: Option<&RegionInner>,
+        (offset, len, addr): (u64, u64, u64),
     ) -> Result<(), Error> {
-        let (found, geometry) = (self.path(target, Some(region)), &target.geometry);
+        let (found, geometry) = (self.path(target, region), &target.geometry);
         let (straight, scratch) = match found.path {
             Path::Null => (true, false),
-            _ => routes(geometry, extent.offset(), extent.len(), extent.window().addr()),
+            _ => routes(geometry, offset, len, addr),
         };
         let by_scratch = Path::of(target.kind, target.direct, true, false);
         if found.path == wanted && !scratch || wanted == by_scratch && scratch && !straight {
@@ -166,7 +169,7 @@ impl Shared {
             return Err(Rejected { transfer, error });
         }
         transfer.clear_outcomes();
-        let (trace_id, durable) = (transfer.trace_id, transfer.durable);
+        let (trace_id, durable) = (transfer.trace_id, transfer.durable && transfer.op == Op::Write);
         let (class, deadline, op) = (transfer.priority as u8, transfer.deadline, transfer.op);
         let job = Job { op, source: Source::Owned(transfer), trace_id, durable, mailbox };
         let back = |job: Job, error| match job.source {
@@ -182,60 +185,13 @@ impl Shared {
         self.start(job, class, deadline, tag).map_err(|job| back(job, busy()))
     }
 
-    /// Accepts a list of raw extents.
-    ///
-    /// # Safety
-    /// See [`crate::Client::submit_raw`].
-    pub unsafe fn accept_raw(
+    /// Accepts a flush.
+    pub fn accept_flush(
         &self,
         target: &Arc<TargetInner>,
-        op: Op,
-        extents: &mut [RawExtent],
-        snapshot: &Snapshot,
-        (mailbox, tag): (Arc<Mailbox>, u64),
+        mailbox: Option<Arc<Mailbox>>,
+        tag: u64,
     ) -> Result<Handle, Error> {
-        self.check()?;
-        if target.engine != self.id {
-            return Err(wrong_engine("the target").on(&target.name));
-        }
-        target.check(op)?;
-        if op == Op::Flush || extents.is_empty() || extents.len() > MOST_EXTENTS {
-            let message =
-                "a raw transfer reads or writes, with at least one extent and at most 16 777 216; split it";
-            return Err(Error::new(ErrorKind::InvalidInput, message).on(&target.name));
-        }
-        for (index, extent) in extents.iter().enumerate() {
-            check_raw(target, op, extent, snapshot).map_err(|e| e.extent(index as u32))?;
-        }
-        let place = |extent: &RawExtent| {
-            snapshot.find(extent.ptr as u64, extent.len).and_then(|region| gpu_of(&region))
-        };
-        let first = place(&extents[0]);
-        if let Some(other) = extents.iter().position(|extent| place(extent) != first) {
-            let error = Error::new(ErrorKind::InvalidInput, ONE_MEMORY).on(&target.name);
-            return Err(error.extent(other as u32));
-        }
-        // SAFETY: passed on to the caller.
-        let mut list = unsafe { RawList::new(extents) };
-        for index in 0..list.count() {
-            let (window, len) = (list.window(index), list.range(index).1);
-            // `check_raw` has seen that the extent lies in one region whole, or in none.
-            let region = snapshot.find(window.addr(), len).map_or(u32::MAX, |region| {
-                region.raw_in_flight().fetch_add(1, Ordering::SeqCst);
-                region.id
-            });
-            list.prepare(index, region);
-        }
-        let source = Source::Raw { list, target: target.clone() };
-        let job = Job { op, source, trace_id: tag as u32, durable: false, mailbox: Some(mailbox) };
-        self.start(job, crate::lane::Priority::Normal as u8, Deadline::Engine, tag).map_err(|job| {
-            job.release_raw(&self.core.regions);
-            busy()
-        })
-    }
-
-    /// Accepts a flush.
-    pub fn accept_flush(&self, target: &Arc<TargetInner>) -> Result<Handle, Error> {
         self.check()?;
         if target.engine != self.id {
             return Err(wrong_engine("the target").on(&target.name));
@@ -244,16 +200,16 @@ impl Shared {
         let job = Job {
             op: Op::Flush,
             source: Source::Flush(target.clone()),
-            trace_id: 0,
+            trace_id: tag as u32,
             durable: false,
-            mailbox: None,
+            mailbox,
         };
-        self.start(job, crate::lane::Priority::Normal as u8, Deadline::Engine, 0).map_err(|_| busy())
+        self.start(job, Priority::Normal as u8, Deadline::Engine, tag).map_err(|_| busy())
     }
 
     /// Takes an entry and deals the job to lanes.
     #[allow(clippy::result_large_err)] // the job comes back by value, on purpose
-    fn start(&self, job: Job, class: u8, deadline: Deadline, tag: u64) -> Result<Handle, Job> {
+    pub(super) fn start(&self, job: Job, class: u8, deadline: Deadline, tag: u64) -> Result<Handle, Job> {
         let submitted = self.core.clock.now();
         let within = match deadline {
             Deadline::Engine => self.settings.deadline,
@@ -354,39 +310,16 @@ impl Group {
     }
 }
 
-/// Everything about a raw extent that can be checked.
-fn check_raw(target: &TargetInner, op: Op, extent: &RawExtent, regions: &Snapshot) -> Result<(), Error> {
-    target.check_range(op, extent.offset, extent.len)?;
-    if let Some(region) = regions.find(extent.ptr as u64, extent.len) {
-        check_pair(target, op, &region)?;
-    }
-    let end = (extent.ptr as u64).checked_add(extent.len);
-    if extent.ptr.is_null() || end.is_none_or(|end| end > isize::MAX as u64) {
-        let message = "the extent's pointer is null, or wraps around the address space; check the address and the length";
-        return Err(Error::new(ErrorKind::InvalidInput, message)
-            .on(&target.name)
-            .at(extent.offset, extent.len));
-    }
-    if regions.straddles(extent.ptr as u64, extent.len) {
-        let message =
-            "the memory lies partly in a region and partly outside; split the extent at the region's edge";
-        return Err(Error::new(ErrorKind::InvalidInput, message)
-            .on(&target.name)
-            .at(extent.offset, extent.len));
-    }
-    Ok(())
-}
-
 /// The GPU that a region is on.
-fn gpu_of(region: &RegionInner) -> Option<u32> {
+pub(super) fn gpu_of(region: &RegionInner) -> Option<u32> {
     region.device().map(|held| held.gpu.ordinal)
 }
 
-const ONE_MEMORY: &str =
+pub(super) const ONE_MEMORY: &str =
     "the extents lie on several GPUs, or on a GPU and in host memory; submit a transfer for each";
 
 /// What no path joins.
-fn check_pair(target: &TargetInner, op: Op, region: &RegionInner) -> Result<(), Error> {
+pub(super) fn check_pair(target: &TargetInner, op: Op, region: &RegionInner) -> Result<(), Error> {
     if op == Op::Read && region.is_read_only() {
         let message = "the memory is mapped for reading alone, and nothing can be read into it; map it for writing \
                        (PROT_WRITE) before it is registered";
@@ -399,14 +332,14 @@ fn check_pair(target: &TargetInner, op: Op, region: &RegionInner) -> Result<(), 
     Err(Error::new(ErrorKind::Unsupported, message).on(&target.name))
 }
 
-fn busy() -> Error {
+pub(super) fn busy() -> Error {
     Error::new(
         ErrorKind::Busy,
         "all of the engine's transfer entries are taken; wait for a completion, or raise max_transfers",
     )
 }
 
-fn wrong_engine(what: &str) -> Error {
+pub(super) fn wrong_engine(what: &str) -> Error {
     Error::new(
         ErrorKind::WrongEngine,
         format!("{what} belongs to another engine; open or allocate it on this one"),

@@ -3,6 +3,7 @@
 use super::mailbox::Mailbox;
 use super::marks::Marks;
 use super::path::Path;
+use super::raw_options::RawOptions;
 use super::slots::Stop;
 use super::transfer::Transfer;
 use crate::memory::{RawList, RegionInner, Regions, Window};
@@ -18,6 +19,7 @@ pub enum Source {
     Raw {
         list: RawList,
         target: Arc<TargetInner>,
+        options: RawOptions,
     },
     /// A flush alone.
     Flush(Arc<TargetInner>),
@@ -61,7 +63,8 @@ impl Job {
     pub fn require(&self) -> Option<Path> {
         match &self.source {
             Source::Owned(transfer) => transfer.require,
-            Source::Raw { .. } | Source::Flush(_) => None,
+            Source::Raw { options, .. } => options.require,
+            Source::Flush(_) => None,
         }
     }
 
@@ -113,7 +116,8 @@ impl Job {
     pub fn marks(&self) -> Option<&Marks> {
         match &self.source {
             Source::Owned(transfer) => transfer.marks.as_ref(),
-            Source::Raw { .. } | Source::Flush(_) => None,
+            Source::Raw { options, .. } => options.marks.as_ref(),
+            Source::Flush(_) => None,
         }
     }
 

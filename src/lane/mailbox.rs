@@ -1,8 +1,10 @@
 //! Where a client's completions arrive.
 
+use super::signal::Signal;
 use super::slots::Handle;
 use super::sync::{ArrayQueue, AtomicBool, Mutex, Ordering, fence, lock};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
 use std::task::Waker;
 
 /// Handles of published transfers, for one client. It has room for every entry of the engine, so that a lane never
@@ -12,6 +14,8 @@ pub struct Mailbox {
     /// A waker is stored.
     waiting: AtomicBool,
     waker: Mutex<Option<Waker>>,
+    /// Up while there are handles, once an event loop asked for it.
+    pub(super) signal: OnceLock<Signal>,
     /// The client is gone: whoever puts a handle in takes it out again.
     closed: AtomicBool,
 }
@@ -28,6 +32,7 @@ impl Mailbox {
             handles: ArrayQueue::new(room),
             waiting: AtomicBool::new(false),
             waker: Mutex::new(None),
+            signal: OnceLock::new(),
             closed: AtomicBool::new(false),
         }
     }
@@ -35,8 +40,9 @@ impl Mailbox {
     /// Puts a handle in and wakes the client if it sleeps. True: the client is gone, take them out again.
     pub fn put(&self, handle: Handle) -> bool {
         let _ = self.handles.push(handle); // it has a place for each entry
-        // Pairs with the fence in `wait`: either we see the flag, or the client sees the handle.
+        // Pairs with the fences in `wait` and `signal`: either we see the flag, or the client sees the handle.
         fence(Ordering::SeqCst);
+        self.signal.get().into_iter().for_each(Signal::raise);
         if self.waiting.load(Ordering::Relaxed) && self.waiting.swap(false, Ordering::AcqRel) {
             // Taken out first: the woken client stores the next one under the same lock.
             let waker = lock(&self.waker).take();
@@ -46,12 +52,28 @@ impl Mailbox {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// Takes a handle out.
+    /// Takes a handle out. When there is none the signal goes down.
     pub fn take(&self) -> Option<Handle> {
-        self.handles.pop()
+        let taken = self.handles.pop();
+        if let (None, Some(signal)) = (taken, self.signal.get()) {
+            signal.lower(|| self.len() > 0);
+        }
+        taken
     }
 
-    #[cfg(test)]
+    /// What is up while there are handles, made when it is first asked for.
+    pub fn signal(&self) -> std::io::Result<&Signal> {
+        if self.signal.get().is_none() {
+            let _ = self.signal.set(Signal::new()?);
+        }
+        let signal = self.signal.get().ok_or(std::io::ErrorKind::Other)?; // it is there
+        fence(Ordering::SeqCst);
+        if self.len() > 0 {
+            signal.raise();
+        }
+        Ok(signal)
+    }
+
     pub fn len(&self) -> usize {
         self.handles.len()
     }

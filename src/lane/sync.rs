@@ -18,6 +18,42 @@ pub use loom::{
 #[cfg(not(loom))]
 pub use crossbeam::queue::ArrayQueue;
 
+#[cfg(not(loom))]
+pub use nix::sys::eventfd::EventFd;
+
+/// An eventfd that nobody sleeps on a read of.
+#[cfg(not(loom))]
+pub fn eventfd() -> std::io::Result<EventFd> {
+    use nix::sys::eventfd::EfdFlags;
+    Ok(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?)
+}
+
+/// The stand-in for an eventfd: its counter.
+#[cfg(loom)]
+pub struct EventFd(AtomicU64);
+
+#[cfg(loom)]
+pub fn eventfd() -> std::io::Result<EventFd> {
+    Ok(EventFd(AtomicU64::new(0)))
+}
+
+#[cfg(loom)]
+impl EventFd {
+    pub fn write(&self, count: u64) -> Result<usize, ()> {
+        self.0.fetch_add(count, Ordering::SeqCst);
+        Ok(8)
+    }
+    pub fn read(&self) -> Result<u64, ()> {
+        match self.0.swap(0, Ordering::SeqCst) {
+            0 => Err(()),
+            count => Ok(count),
+        }
+    }
+    pub fn is_up(&self) -> bool {
+        self.0.load(Ordering::SeqCst) > 0
+    }
+}
+
 /// A cell that loom watches: access is by closure, as loom has it.
 #[cfg(not(loom))]
 pub struct UnsafeCell<T>(std::cell::UnsafeCell<T>);

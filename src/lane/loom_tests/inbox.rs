@@ -110,6 +110,31 @@ fn loom_a_mailbox_wakes_its_client() {
     });
 }
 
+/// An event loop takes what is there while lanes put: what is left behind keeps the descriptor readable, and nothing
+/// does once all was taken.
+#[test]
+fn loom_a_signal_is_up_while_something_is_there() {
+    model(|| {
+        let mailbox = Arc::new(Mailbox::new(3));
+        mailbox.signal().unwrap();
+        let put = |index| mailbox.put(Handle { index, generation: 0 });
+        put(0);
+        let lane = mailbox.clone();
+        let lane = thread::spawn(move || {
+            lane.put(Handle { index: 1, generation: 0 });
+            lane.put(Handle { index: 2, generation: 0 });
+        });
+        while mailbox.take().is_some() {}
+        lane.join().unwrap();
+        assert!(
+            mailbox.len() == 0 || mailbox.signal.get().unwrap().is_up(),
+            "a completion that nobody hears of"
+        );
+        while mailbox.take().is_some() {}
+        assert!(!mailbox.signal.get().unwrap().is_up(), "a loop that spins");
+    });
+}
+
 /// The client goes while a lane puts: one of the two takes the handle out, and neither leaves it.
 #[test]
 fn loom_a_mailbox_closed_against_put_is_emptied() {

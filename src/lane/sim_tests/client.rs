@@ -176,7 +176,7 @@ impl World {
             });
             list.prepare(index, held);
         }
-        let source = Source::Raw { list, target: self.targets[disk].clone() };
+        let source = Source::Raw { list, target: self.targets[disk].clone(), options: 0.into() };
         let mail = Some(rng.below(3) as usize);
         Some(Draft { op, disk, spans, fences, durable: false, source, raw: Some(raw), mail })
     }

@@ -79,6 +79,13 @@ fn ask<T: Default>(driver: &'static Driver, attribute: Attribute, at: u64) -> Re
     driver.check("cuPointerGetAttribute", code).map(|()| value)
 }
 
+/// Whether `ptr` is a GPU's memory, which the CPU must not follow. Managed memory is not: both may.
+pub fn is_device(ptr: u64) -> bool {
+    let Ok(driver) = Driver::get() else { return false };
+    let kind = ask::<u32>(driver, Attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE, ptr);
+    kind == Ok(ON_DEVICE) && ask::<u32>(driver, Attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED, ptr) != Ok(1)
+}
+
 impl Gpu {
     /// The ordinal of the GPU on which `len` bytes at `ptr` lie: all of them, as the driver knows.
     pub fn locate(ptr: u64, len: usize) -> Result<u32, Error> {

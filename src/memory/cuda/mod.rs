@@ -11,7 +11,7 @@ mod gpu;
 mod pinned;
 mod words;
 
-pub use device_memory::{DeviceMemory, Held, copy_in, copy_out};
+pub use device_memory::{DeviceMemory, Held, copy_in, copy_out, is_device};
 pub use driver::{CudaError, NOT_READY};
 pub use gpu::{Gpu, count};
 pub use pinned::{HostMemory, Pinned};
