@@ -34,6 +34,8 @@
 compile_error!("fullbore drives Linux's io_uring; it builds on Linux only");
 
 mod api;
+#[cfg(feature = "capi")]
+mod capi;
 mod error;
 mod lane;
 mod memory;

@@ -17,6 +17,18 @@ use std::time::{Duration, Instant};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TransferId(Handle);
 
+impl TransferId {
+    /// The same as a number.
+    pub fn to_u64(self) -> u64 {
+        u64::from(self.0.generation) << 32 | u64::from(self.0.index)
+    }
+
+    /// Of a number that [`TransferId::to_u64`] gave; any other names a transfer that is over, or none.
+    pub fn from_u64(number: u64) -> TransferId {
+        TransferId(Handle { index: number as u32, generation: (number >> 32) as u32 })
+    }
+}
+
 /// A caller's handle. One per thread: it may move to another thread, but not be shared.
 ///
 /// Dropping it lets transfers under way go on; completions of tagged ones are lost, their memory comes back to its
@@ -185,10 +197,16 @@ impl Client {
         Ok(self.mailbox.len())
     }
 
+    /// Refuses what a forked child may not do.
+    #[cfg(feature = "capi")]
+    pub(crate) fn check_fork(&self) -> Result<(), Error> {
+        self.shared.check_fork()
+    }
+
     /// Stops issuing a transfer and drains it; its one completion still comes. False when it is over already, and in
     /// a forked child, whose parent's transfers go on.
     pub fn cancel(&self, id: TransferId) -> bool {
-        if self.shared.fork.forked() {
+        if self.shared.fork.forked() || id.0.index as usize >= self.shared.core.table.len() {
             return false;
         }
         let under_way = !self.shared.core.table.published(id.0) && self.shared.core.table.is_current(id.0);

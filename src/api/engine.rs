@@ -448,9 +448,39 @@ impl Engine {
         self.shared.path(&target.inner, Some(region.inner()))
     }
 
+    /// The same, of memory of no region too, and checked.
+    #[cfg(feature = "capi")]
+    pub(crate) fn path_of(&self, target: &Target, region: Option<&Region>) -> Result<PathReport, Error> {
+        self.shared.check()?;
+        let others = region.is_some_and(|region| region.inner().engine != self.shared.id);
+        if others || target.inner.engine != self.shared.id {
+            let message = "target or region belong to another engine; open and allocate them on this one";
+            return Err(Error::new(ErrorKind::WrongEngine, message).on(&target.inner.name));
+        }
+        Ok(self.shared.path(&target.inner, region.map(|region| region.inner().as_ref())))
+    }
+
+    /// Refuses what a forked child may not do.
+    #[cfg(feature = "capi")]
+    pub(crate) fn check_fork(&self) -> Result<(), Error> {
+        self.shared.check_fork()
+    }
+
     /// What was counted so far.
     pub fn stats(&self) -> Stats {
         self.shared.stats()
+    }
+
+    /// How many lanes serve a target: of a stripe, its members'.
+    pub fn lanes_of(&self, target: &Target) -> usize {
+        let mut groups = target.inner.groups.get().cloned().unwrap_or_default();
+        groups.sort_unstable();
+        groups.dedup();
+        groups
+            .into_iter()
+            .filter_map(|group| self.shared.groups.get(group))
+            .map(|group| group.lanes.len())
+            .sum()
     }
 
     /// How many lanes it has, over all groups.

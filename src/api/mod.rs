@@ -17,6 +17,8 @@ mod ticket;
 pub use client::{Client, TransferId};
 pub use cufile::CuFileUse;
 pub use engine::{Engine, EngineBuilder};
+#[cfg(feature = "capi")]
+pub use shared::ring_refusal;
 pub use stats::{LaneStats, Stats};
 pub use submit::Rejected;
 pub use target::{Drive, Target};

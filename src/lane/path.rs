@@ -75,6 +75,12 @@ impl Path {
         }
     }
 
+    /// The path whose bit it is, if it is one alone.
+    #[cfg(feature = "capi")]
+    pub(crate) fn from_bits(bits: u32) -> Option<Path> {
+        PATHS.into_iter().find(|path| *path as u32 == bits)
+    }
+
     /// Whether it names a registered buffer.
     pub(crate) fn is_fixed(self) -> bool {
         matches!(self, Path::Fixed | Path::FixedBuffered | Path::UringCmdFixed)
@@ -120,6 +126,11 @@ impl PathSet {
     /// Whether some command took `path`.
     pub fn contains(self, path: Path) -> bool {
         self.0 & path as u32 != 0
+    }
+
+    /// A bit for each, as [`Path`] has them.
+    pub fn bits(self) -> u32 {
+        self.0
     }
 
     /// The paths taken.
