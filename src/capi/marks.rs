@@ -156,6 +156,7 @@ pub unsafe extern "C" fn fullbore_marks_stream_wait(
         // SAFETY: NULL, or alive, both.
         let (marks, region) = unsafe { (get(marks, "marks")?, get(region, "region")?.get()?) };
         // SAFETY: as the header says.
-        Ok(unsafe { marks.marks.stream_wait(mark, region, stream)? })
+        unsafe { marks.marks.stream_wait(mark, region, stream)? };
+        Ok(())
     })
 }

@@ -212,8 +212,8 @@ pub unsafe extern "C" fn fullbore_region_get_info(
 /// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fullbore_region_ptr(region: *const fullbore_region) -> *mut c_void {
-    // SAFETY: NULL, or a live region.
     super::border::value(std::ptr::null_mut(), || {
+        // SAFETY: NULL, or a live region.
         Ok(unsafe { get(region, "region")? }.get()?.as_ptr().cast())
     })
 }

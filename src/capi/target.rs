@@ -23,6 +23,8 @@ fn handle(engine: &fullbore_engine, target: Target) -> fullbore_target {
     fullbore_target { lanes: engine.engine.lanes_of(&target) as u32, target }
 }
 
+type Step = fn(OpenOptions) -> OpenOptions;
+
 impl fullbore_open_options {
     fn options(&self) -> Result<OpenOptions, Failure> {
         use fullbore_open_flag::*;
@@ -43,7 +45,7 @@ impl fullbore_open_options {
             ));
         }
         let mut options = if has(FULLBORE_OPEN_WRITE) { OpenOptions::write() } else { OpenOptions::read() };
-        let steps: [(_, fn(OpenOptions) -> OpenOptions); 5] = [
+        let steps: [(_, Step); 5] = [
             (FULLBORE_OPEN_BUFFERED, OpenOptions::buffered),
             (FULLBORE_OPEN_MAPPED, OpenOptions::mapped),
             (FULLBORE_OPEN_POLLED, OpenOptions::polled),
