@@ -93,3 +93,44 @@ impl Mailbox {
         fence(Ordering::SeqCst);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU32;
+
+    /// Each handle is put in as soon as the one before was taken out, which is when the reader lowers the signal: a wake-up
+    /// that is lost there is a poll that never returns.
+    #[test]
+    fn no_wake_up_is_lost_when_a_put_races_with_the_lowering() {
+        let rounds = if cfg!(miri) { 100 } else { 1_000_000 };
+        let (mailbox, taken) = (Arc::new(Mailbox::new(2)), Arc::new(AtomicU32::new(0)));
+        let (put, seen) = (mailbox.clone(), taken.clone());
+        let lane = std::thread::spawn(move || {
+            for index in 0..rounds {
+                while seen.load(Ordering::Acquire) < index {
+                    std::thread::yield_now();
+                }
+                put.put(Handle { index, generation: 0 });
+            }
+        });
+        let signal = mailbox.signal().expect("an eventfd");
+        let mut got = 0;
+        while got < rounds {
+            let mut fds = [PollFd::new(signal.fd(), PollFlags::POLLIN)];
+            let ready = poll(&mut fds, PollTimeout::from(60_000u16)).expect("poll");
+            assert_eq!(ready, 1, "after {got} rounds a handle lies there and nobody is told");
+            while let Some(handle) = mailbox.take() {
+                assert_eq!(handle.index, got);
+                got += 1;
+                taken.store(got, Ordering::Release);
+            }
+        }
+        lane.join().expect("the lane");
+        assert!(mailbox.take().is_none());
+        let mut fds = [PollFd::new(signal.fd(), PollFlags::POLLIN)];
+        assert_eq!(poll(&mut fds, PollTimeout::ZERO).expect("poll"), 0, "it is down when nothing is there");
+    }
+}
