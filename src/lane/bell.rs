@@ -1,6 +1,7 @@
 //! How a sleeping lane is woken: a word that says how deep it sleeps, and an eventfd that its queue waits on.
 
-use super::sync::{AtomicBool, AtomicU32, EventFd, Ordering, eventfd, fence};
+use super::sync::{AtomicBool, AtomicU32, Ordering, fence};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::OnceLock;
 use std::thread::Thread;
@@ -29,7 +30,8 @@ pub struct Bell {
 impl Bell {
     /// A bell that wakes whoever waits on its descriptor.
     pub fn new() -> std::io::Result<Bell> {
-        Ok(Bell { eventfd: Some(eventfd()?), ..Bell::silent() })
+        let eventfd = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
+        Ok(Bell { eventfd: Some(eventfd), ..Bell::silent() })
     }
 
     /// A bell that wakes the thread that calls `is_mine`, out of `std::thread::park` (a futex).
