@@ -9,6 +9,7 @@ mod gpu;
 mod layering;
 mod lifecycle;
 mod processes;
+mod raw_options;
 mod refusals;
 mod registration;
 mod stalls;

@@ -135,6 +135,33 @@ fn all_calls(fake: Fake) {
     fake.unchanged(|| drop(engine));
 }
 
+/// A GPU's pointer in no region would be followed by the CPU, where the target is mapped or the range unaligned.
+#[test]
+fn a_raw_pointer_of_a_gpu_in_no_region_is_refused() {
+    gpu("gpu::pointers::a_raw_pointer_of_a_gpu_in_no_region_is_refused", &[], |fake| {
+        let rig = super::rig::Rig::new(fake, Engine::builder(), MIB);
+        let stray = fake.alloc(0, MIB);
+        let mut host = vec![0u8; 4096];
+        for options in [OpenOptions::read(), OpenOptions::read().mapped()] {
+            let (_, target) = rig.file(MIB, options);
+            let submit = |list: &mut [fullbore::RawExtent]| {
+                // SAFETY: refused, or list and memory stay until the completion below.
+                unsafe { rig.client.submit_raw(&target, Op::Read, list, 1) }
+            };
+            let at = |ptr: *mut u8| crate::support::load::raw(0, ptr, 4096);
+            let error = submit(&mut [at(host.as_mut_ptr()), at(stray as *mut u8)]).expect_err("refused");
+            assert_eq!((error.kind(), error.extent_index()), (ErrorKind::InvalidInput, Some(1)), "{error}");
+            assert!(error.to_string().contains("register_cuda"), "{error}");
+            let mut list = [at(host.as_mut_ptr())];
+            submit(&mut list).expect("host memory in no region is taken as before");
+            let mut done = Vec::new();
+            rig.client.wait(1, &mut done, Some(WAIT)).expect("an end");
+            done.remove(0).result.expect("it lands");
+        }
+        fake.free(0, stray);
+    });
+}
+
 /// A fork's calls with GPU memory are refused, before the driver (which does not survive one) is asked.
 #[test]
 fn a_fork_is_refused() {
