@@ -46,11 +46,12 @@ mod topology;
 
 pub use api::{
     Client, CuFileUse, Drive, Engine, EngineBuilder, LaneStats, Rejected, Stats, Target, Ticket, TransferId,
+    WorkRecord,
 };
 pub use error::{Error, ErrorKind};
 pub use lane::{
     Completion, Extent, LatencyHistogram, Marks, Path, PathReport, PathSet, Priority, RawOptions, Times,
-    Transfer,
+    Transfer, Work,
 };
 pub use memory::{AllocOptions, HostLease, Mem, RawExtent, RawOutcome, Region, RegionRange, ReleaseError};
 pub use plan::Geometry;

@@ -8,6 +8,7 @@ mod gpu;
 mod groups;
 mod marks;
 mod raw;
+mod records;
 mod shared;
 mod stats;
 mod submit;
@@ -17,6 +18,7 @@ mod ticket;
 pub use client::{Client, TransferId};
 pub use cufile::CuFileUse;
 pub use engine::{Engine, EngineBuilder};
+pub use records::WorkRecord;
 #[cfg(feature = "capi")]
 pub use shared::ring_refusal;
 pub use stats::{LaneStats, Stats};

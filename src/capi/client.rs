@@ -263,7 +263,7 @@ pub unsafe extern "C" fn fullbore_poll(
     count(|| {
         // SAFETY: NULL, or alive.
         let client = unsafe { enter(client)? };
-        client.await_ready(0, Some(Duration::ZERO))?; // a forked child is told
+        client.check_fork()?;
         // SAFETY: `most` elements.
         unsafe { fetch(&client, out, most) }
     })

@@ -4,6 +4,7 @@
 use super::inbox::Inbox;
 use super::job::{Job, Source};
 use super::marks::Marks;
+use super::records::Records;
 use super::schedule::Share;
 use super::slots::{Claim, Handle, Last, Outcome, Published, Stop, Table};
 use super::transfer::{Completion, Times};
@@ -47,6 +48,8 @@ pub struct Core {
     lanes: RwLock<Vec<Arc<Inbox>>>,
     /// Bytes of memory under abandoned transfers.
     pub quarantined: AtomicU64,
+    /// What lanes did, if that was asked for.
+    pub records: Records,
     /// A defect built in on purpose: the simulation must catch it.
     pub mutation: Option<Mutation>,
 }
@@ -66,6 +69,7 @@ impl Core {
             closing: AtomicBool::new(false),
             lanes: RwLock::default(),
             quarantined: AtomicU64::new(0),
+            records: Records::default(),
             mutation: None,
         }
     }

@@ -70,6 +70,8 @@ pub struct Inbox {
     pub shares: ArrayQueue<Share>,
     pub control: SegQueue<Control>,
     pub bell: Bell,
+    /// The lane's number in its engine.
+    pub number: u32,
     /// It has a ring, which files and regions are made known to.
     pub has_ring: bool,
     pub alive: AtomicBool,
@@ -93,6 +95,7 @@ impl Inbox {
             shares: ArrayQueue::new(room),
             control: SegQueue::new(),
             bell,
+            number: 0,
             has_ring: true,
             alive: AtomicBool::new(true),
             leaked: AtomicBool::new(false),

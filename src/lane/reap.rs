@@ -6,6 +6,7 @@ use super::failure::Failure;
 use super::issue::registered;
 use super::lane_loop::Lane;
 use super::path::Path;
+use super::records::{Record, Work};
 use crate::queue::{Answer, Queue};
 use crate::target::{Decoded, Fault, Op};
 
@@ -133,6 +134,18 @@ impl<Q: Queue> Lane<Q> {
         run.outstanding -= 1;
         let Some(job) = self.core.table.body(&run.claim) else { return };
         let (command, take) = (slot.command, slot.command.take as u64);
+        self.core.records.note(|| Record {
+            work: Work::Command,
+            lane: self.inbox.number,
+            slot: index,
+            trace_id: job.trace_id,
+            op: if slot.flush { Op::Flush } else { job.op },
+            path: slot.path,
+            bytes: if slot.flush { 0 } else { take },
+            begun: slot.issued,
+            ended: self.now,
+            failed: failure.is_some(),
+        });
         match failure {
             None if slot.flush => {
                 run.flushed += 1;

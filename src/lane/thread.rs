@@ -69,6 +69,7 @@ impl LaneThread {
         let bell =
             bell.map_err(|e| Error::io("cannot make an eventfd; raise the open files (ulimit -n)", &e))?;
         let mut inbox = Inbox::new(core.table.len(), spec.options.depth, bell);
+        inbox.number = spec.number as u32;
         inbox.has_ring = matches!(spec.kind, QueueKind::Uring { .. });
         let inbox = Arc::new(inbox);
         let (ready, started) = channel();

@@ -5,10 +5,10 @@ use crate::support::load::{path_into, raw};
 use crate::support::{check, poison, within};
 use fullbore::{
     Client, Completion, Error, ErrorKind as K, Marks, Op, OpenOptions, Path, Priority, RawExtent, RawOptions,
-    Target, TransferId,
+    Target, TransferId, Work, WorkRecord,
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const WAIT: Duration = Duration::from_secs(20);
 const KIB: usize = 1 << 10;
@@ -169,4 +169,38 @@ fn completions_can_be_awaited_and_left() {
     let mut done = Vec::new();
     assert_eq!(b.client.wait(1, &mut done, None).expect("a wait"), 5);
     is(&b.client.await_ready(1, None).expect_err("for ever"), K::InvalidInput, &["under way"]);
+}
+
+/// Every command of a load is recorded once, inside of the transfer's time; what finds no room is counted.
+#[test]
+fn what_lanes_did_is_recorded() {
+    let Some(b) = bench() else { return };
+    assert_eq!(b.engine.take_records().0.len(), 0, "off until it is asked for");
+    b.engine.record_work(20).expect("on");
+    let mut list = [raw(0, b.region.as_ptr(), 1024 * KIB)];
+    let began = Instant::now();
+    submit(&b, (&b.read, Op::Read), &mut list, RawOptions::tag(1).trace_id(77)).expect("taken");
+    one(&b.client).result.expect("loaded");
+    let (records, lost) = b.engine.take_records();
+    assert_eq!((records.iter().map(|r| r.bytes).sum::<u64>(), lost), (1 << 20, 0));
+    for record in &records {
+        assert!(began <= record.begun && record.begun <= record.ended && record.ended <= Instant::now());
+        assert_eq!(
+            (record.work, record.trace_id, record.op, record.failed),
+            (Work::Command, 77, Op::Read, false)
+        );
+        let alike = |r: &&WorkRecord| (r.lane, r.slot) == (record.lane, record.slot);
+        let at_once = |r: &&WorkRecord| r.begun < record.ended && record.begun < r.ended;
+        assert_eq!(
+            records.iter().filter(alike).filter(at_once).count(),
+            1,
+            "a place has one command at a time"
+        );
+    }
+    for tag in 0..4 {
+        submit(&b, (&b.read, Op::Read), &mut list, RawOptions::tag(tag)).expect("taken");
+        one(&b.client).result.expect("loaded");
+    }
+    let (records, lost) = b.engine.take_records();
+    assert_eq!((records.len(), lost), (20, 4 * 8 - 20));
 }

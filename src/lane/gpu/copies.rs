@@ -5,6 +5,7 @@ use super::layout::{self, Part};
 use super::slot::{Slot, Stage};
 use crate::lane::job::Job;
 use crate::lane::path::Path;
+use crate::lane::records::Work;
 use crate::memory::Window;
 use crate::queue::cuda::{Copy, Ended, MOST_PIECES, Way};
 
@@ -62,7 +63,7 @@ impl GpuLane {
             }
         }
         let slot = &mut self.slots[index as usize];
-        (slot.stage, slot.copying) = (Stage::Copying, bytes);
+        (slot.stage, slot.copying, slot.queued) = (Stage::Copying, bytes, self.now);
         self.copying[way as usize] += bytes;
         self.mover.copy(index as u32, way, &slot.copies);
         true
@@ -73,7 +74,7 @@ impl GpuLane {
         let slot = &mut self.slots[index as usize];
         layout::pieces(slot.parts.iter().filter(|part| !part.failed), &mut slot.pieces);
         let end = slot.pieces.iter().map(|piece| piece.at + piece.len).max().unwrap_or(0);
-        (slot.stage, slot.copying) = (Stage::Copying, bytes);
+        (slot.stage, slot.copying, slot.queued) = (Stage::Copying, bytes, self.now);
         self.copying[way as usize] += bytes;
         if slot.path == Path::DaxToGpu {
             self.mover.scatter(index as u32, &slot.bulk, &slot.pieces);
@@ -92,7 +93,12 @@ impl GpuLane {
         let index = ended.token as u16;
         let Some(slot) = self.slots.get_mut(index as usize) else { return };
         let way = if slot.to_gpu { Way::In } else { Way::Out };
-        self.copying[way as usize] -= std::mem::take(&mut slot.copying);
+        let (bytes, queued) = (std::mem::take(&mut slot.copying), slot.queued);
+        self.copying[way as usize] -= bytes;
+        if let Some(claim) = self.slots[index as usize].claim.as_ref() {
+            self.record(Work::Copy, index, claim, bytes, queued);
+        }
+        let slot = &mut self.slots[index as usize];
         if let Err(error) = ended.result {
             if ended.unknown {
                 tracing::error!(?error, "the GPU's context is broken; the lane copies nothing more");

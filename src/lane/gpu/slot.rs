@@ -53,6 +53,8 @@ pub struct Slot {
     pub attempts: u8,
     /// Bytes in the copy engine.
     pub copying: u64,
+    /// When they were queued there.
+    pub queued: u64,
     pub paths: u32,
     pub begun: u64,
 }
@@ -79,6 +81,7 @@ impl Slot {
             waiting: 0,
             attempts: 0,
             copying: 0,
+            queued: 0,
             paths: 0,
             begun: 0,
         }

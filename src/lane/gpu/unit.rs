@@ -9,6 +9,7 @@ use crate::error::{Error, ErrorKind};
 use crate::lane::core::FLUSHED;
 use crate::lane::job::{Job, Source};
 use crate::lane::path::Path;
+use crate::lane::records::{Record, Work};
 use crate::lane::schedule::Share;
 use crate::lane::slots::{Claim, Stop};
 use crate::plan::{Extents, Unit};
@@ -164,13 +165,14 @@ impl GpuLane {
                 bytes += part.len;
             }
         }
-        let path = slot.path;
+        let (path, paths, begun) = (slot.path, slot.paths, slot.begun);
         let counters = &self.inbox.counters;
         counters.commands.add(1);
         counters.moved(path, bytes);
-        counters.took(self.now.saturating_sub(slot.begun));
-        self.core.table.credit(&claim, bytes, slot.paths);
-        let flushed = slot.paths & FLUSHED != 0;
+        counters.took(self.now.saturating_sub(begun));
+        self.record(Work::Unit, index, &claim, bytes, begun);
+        self.core.table.credit(&claim, bytes, paths);
+        let flushed = paths & FLUSHED != 0;
         let Some(last) = self.core.table.finish(claim) else { return self.release(index) };
         let table = &self.core.table;
         let wants = table.body(last.claim()).is_some_and(|job| job.durable && job.op == Op::Write);
@@ -180,6 +182,23 @@ impl GpuLane {
         }
         let claim = table.reopen(last);
         self.flush(index, claim);
+    }
+
+    /// For timelines: what was done for a unit since `begun`.
+    pub(super) fn record(&self, work: Work, index: u16, claim: &Claim, bytes: u64, begun: u64) {
+        let slot = &self.slots[index as usize];
+        self.core.records.note(|| Record {
+            work,
+            lane: self.inbox.number,
+            slot: index,
+            trace_id: self.core.table.body(claim).map_or(0, |job| job.trace_id),
+            op: if slot.to_gpu { Op::Read } else { Op::Write },
+            path: slot.path,
+            bytes,
+            begun,
+            ended: self.now,
+            failed: slot.parts.iter().any(|part| part.failed),
+        });
     }
 
     /// Has a child make durable what was written.

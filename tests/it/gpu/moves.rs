@@ -1,7 +1,7 @@
 //! What moves, and by which path.
 
 use super::rig::{KIB, MIB, Rig, gpu};
-use fullbore::{Engine, OpenOptions, Path, Transfer};
+use fullbore::{Engine, OpenOptions, Path, Transfer, Work, WorkRecord};
 
 /// Odd offsets and lengths too: a bounce buffer is filled as any host memory is.
 #[test]
@@ -90,6 +90,28 @@ fn small_pieces_are_scattered_and_gathered() {
             assert!(fake.count("cuMemcpyDtoHAsync_v2") - copies <= 4, "in bulk");
             let file = std::fs::read(path).expect("the file");
             assert_eq!(crate::support::first_mismatch(&file, 0, super::rig::SEED), None);
+        }
+    });
+}
+
+/// A unit, its copy and the commands that filled its buffer, each under the transfer's trace id and inside of one another.
+#[test]
+fn what_the_gpus_lane_did_is_recorded() {
+    gpu("gpu::moves::what_the_gpus_lane_did_is_recorded", &[], |fake| {
+        let rig = Rig::new(fake, Engine::builder(), 20 * MIB);
+        let (_, target) = rig.file(20 * MIB, OpenOptions::read());
+        rig.engine.record_work(10_000).expect("on");
+        rig.run(rig.to_read(&target, 0, 0, 20 * MIB).trace_id(5)).result.expect("it lands");
+        let (records, lost) = rig.engine.take_records();
+        assert!(lost == 0 && records.iter().all(|record| record.trace_id == 5 && !record.failed));
+        for work in [Work::Command, Work::Unit, Work::Copy] {
+            let bytes: u64 = records.iter().filter(|r| r.work == work).map(|r| r.bytes).sum();
+            assert_eq!(bytes, 20 * MIB, "{work:?}");
+        }
+        for copy in records.iter().filter(|r| r.work == Work::Copy) {
+            let around = |r: &&WorkRecord| r.begun <= copy.begun && copy.ended <= r.ended;
+            let mut units = records.iter().filter(|r| r.work == Work::Unit && r.slot == copy.slot);
+            assert!(units.any(|unit| around(&unit)), "a copy is part of a unit");
         }
     });
 }
