@@ -1081,9 +1081,9 @@ int fullbore_target_open(const struct fullbore_engine *engine,
 
 /**
  * Opens `count` paths, alike, as one target: `chunk` bytes (whole blocks, at most 1 GiB) go to each in turn. All must be of
- * one kind and geometry.
+ * one kind and geometry. The target is the caller's, to destroy.
  *
- * As `fullbore_target_open`.
+ * As `fullbore_target_open`; -EINVAL: members of different kinds or geometries, or one twice. Any thread.
  */
 int fullbore_target_open_stripe(const struct fullbore_engine *engine,
                                 const char *const *paths,
@@ -1093,22 +1093,26 @@ int fullbore_target_open_stripe(const struct fullbore_engine *engine,
                                 struct fullbore_target **out);
 
 /**
- * A target of `bytes` bytes for an engine over the null queue (FULLBORE_ENGINE_NULL).
+ * A target of `bytes` bytes for an engine over the null queue (FULLBORE_ENGINE_NULL). It is the caller's, to destroy.
+ *
+ * 0, -EINVAL, -EOPNOTSUPP: the engine is not over the null queue, -EBADF: it was destroyed. Any thread.
  */
 int fullbore_target_open_null(const struct fullbore_engine *engine, uint64_t bytes, struct fullbore_target **out);
 
 /**
- * What a target is. `info->size` is set before. Any thread.
+ * What a target is. `info->size` is set before. 0 or -EINVAL. Any thread.
  */
 int fullbore_target_get_info(const struct fullbore_target *target, struct fullbore_target_info *info);
 
 /**
- * Makes a file `bytes` bytes long; new blocks are preallocated. Any thread.
+ * Makes a file `bytes` bytes long; new blocks are preallocated. 0, -EINVAL: not a file, -EROFS: opened for reading, or what
+ * the kernel answered (-ENOSPC, ...). Any thread.
  */
-int fullbore_target_set_size(const struct fullbore_target *target, uint64_t bytes);
+int fullbore_target_set_size(const struct fullbore_target *target,
+                             uint64_t bytes);
 
 /**
- * Refuses transfers from now on (-EBADF); those under way go on. Any thread.
+ * Refuses transfers from now on (-EBADF); those under way go on. 0 or -EINVAL. Any thread.
  */
 int fullbore_target_close(const struct fullbore_target *target);
 
@@ -1188,7 +1192,7 @@ int fullbore_region_map_peer(const struct fullbore_engine *engine,
                              struct fullbore_region **out);
 
 /**
- * What a region is. `info->size` is set before. Any thread.
+ * What a region is. `info->size` is set before. 0 or -EINVAL. Any thread.
  */
 int fullbore_region_get_info(const struct fullbore_region *region, struct fullbore_region_info *info);
 
@@ -1255,7 +1259,8 @@ int fullbore_client_destroy(struct fullbore_client *client);
  *
  * How many were taken, the first ones: less than `n` when the next was refused, and then `fullbore_last_error` says why. If
  * the first was, a negative errno: -EINVAL, -ERANGE, -EROFS, -EBADF, -EOPNOTSUPP (demanded path), -EAGAIN: the engine's
- * `max_transfers` are under way, fetch a completion first.
+ * `max_transfers` are under way, fetch a completion first. -EBUSY: another thread is in a call with the client. One thread
+ * at a time.
  */
 int64_t fullbore_submit(struct fullbore_client *client,
                         struct fullbore_transfer *transfers,
@@ -1265,7 +1270,7 @@ int64_t fullbore_submit(struct fullbore_client *client,
  * Makes everything durable that was written to `target` and completed before. Its completion comes as a transfer's does,
  * with `tag`. `id`: out, for `fullbore_cancel`, or NULL.
  *
- * 0, or as `fullbore_submit`.
+ * 0, or as `fullbore_submit`. One thread at a time.
  */
 int fullbore_flush(struct fullbore_client *client,
                    const struct fullbore_target *target,
@@ -1275,7 +1280,7 @@ int fullbore_flush(struct fullbore_client *client,
 /**
  * Fetches at most `most` completions that are there. No system call, but for the descriptor's (`fullbore_client_fd`).
  *
- * How many were written to `out`; -EINVAL, -EBUSY, -ECHILD.
+ * How many were written to `out`; -EINVAL, -EBUSY, -ECHILD. One thread at a time.
  */
 int64_t fullbore_poll(struct fullbore_client *client, struct fullbore_completion *out, size_t most);
 
@@ -1284,7 +1289,8 @@ int64_t fullbore_poll(struct fullbore_client *client, struct fullbore_completion
  * deadlines end the wait; then it waits for no more than are under way on this client, and with none it is -EINVAL), and
  * fetches at most `most` of them. `least` is at most `most`.
  *
- * How many were written to `out`: less than `least` when the time was over. -EINVAL, -EBUSY, -ECHILD.
+ * How many were written to `out`: less than `least` when the time was over. -EINVAL, -EBUSY, -ECHILD. One
+ * thread at a time.
  */
 int64_t fullbore_wait(struct fullbore_client *client,
                       size_t least,
@@ -1296,7 +1302,7 @@ int64_t fullbore_wait(struct fullbore_client *client,
  * Stops issuing the transfer `id` and drains it; its one completion still comes. Any thread, also while another is in a call
  * with the client.
  *
- * 1; 0: it is over already; -EINVAL.
+ * 1; 0: it is over already, or there is none of that number; -EINVAL, -ECHILD.
  */
 int fullbore_cancel(const struct fullbore_client *client,
                     uint64_t id);
@@ -1306,7 +1312,7 @@ int fullbore_cancel(const struct fullbore_client *client,
  * `fullbore_poll` or `fullbore_wait` has found nothing more: fetch until they give less than `most`; now and then it is up
  * once for nothing. It is the client's: wait for it, but neither read nor close it.
  *
- * The descriptor, or -EMFILE, -EBUSY, -ECHILD.
+ * The descriptor, or -EMFILE, -EBUSY, -ECHILD. One thread at a time.
  */
 int fullbore_client_fd(struct fullbore_client *client);
 
@@ -1319,24 +1325,27 @@ int fullbore_marks_create(const uint32_t *after,
                           struct fullbore_marks **out);
 
 /**
- * Frees marks; a transfer that has them goes on. NULL is nothing. No other thread may be in a call with them.
+ * Frees marks; a transfer that has them goes on. 0; NULL is nothing. No other thread may be in a call with them.
  */
 int fullbore_marks_destroy(struct fullbore_marks *marks);
 
 /**
- * How many have landed, in order, of the transfer under way or of the last one. Their descriptor goes down. Any thread.
+ * How many have landed, in order, of the transfer under way or of the last one. Their descriptor goes down. -EINVAL,
+ * -ECHILD. Any thread.
  */
 int64_t fullbore_marks_landed(const struct fullbore_marks *marks);
 
 /**
- * Whether the transfer that they were given to last is over, 1, or not, 0: what has not landed then does not. Any thread.
+ * Whether the transfer that they were given to last is over, 1, or not, 0: what has not landed then does not.
+ * -EINVAL, -ECHILD. Any thread.
  */
 int fullbore_marks_ended(const struct fullbore_marks *marks);
 
 /**
  * Waits at most `timeout_ns` ns until mark number `mark`, counted from 0, has landed. Submit first. Any thread.
  *
- * 0; -ETIMEDOUT; -ECANCELED: the transfer ended without it, and its completion says why; -EINVAL: no such mark.
+ * 0; -ETIMEDOUT; -ECANCELED: the transfer ended without it, and its completion says why; -EINVAL: no such mark;
+ * -ECHILD.
  */
 int fullbore_marks_wait(const struct fullbore_marks *marks, size_t mark, uint64_t timeout_ns);
 
@@ -1344,7 +1353,7 @@ int fullbore_marks_wait(const struct fullbore_marks *marks, size_t mark, uint64_
  * A descriptor that is readable (poll, epoll: level-triggered) from when a mark lands, or the transfer ends, until
  * `fullbore_marks_landed`. It is the marks': wait for it, but neither read nor close it. Any thread.
  *
- * The descriptor, or -EMFILE.
+ * The descriptor, or -EMFILE, -EINVAL, -ECHILD.
  */
 int fullbore_marks_fd(const struct fullbore_marks *marks);
 

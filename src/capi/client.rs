@@ -107,7 +107,8 @@ pub unsafe extern "C" fn fullbore_client_destroy(client: *mut fullbore_client) -
 ///
 /// How many were taken, the first ones: less than `n` when the next was refused, and then `fullbore_last_error` says why. If
 /// the first was, a negative errno: -EINVAL, -ERANGE, -EROFS, -EBADF, -EOPNOTSUPP (demanded path), -EAGAIN: the engine's
-/// `max_transfers` are under way, fetch a completion first.
+/// `max_transfers` are under way, fetch a completion first. -EBUSY: another thread is in a call with the client. One thread
+/// at a time.
 ///
 /// # Safety
 /// As the header says.
@@ -228,7 +229,7 @@ fn path(bits: u32) -> Result<Option<Path>, Failure> {
 /// Makes everything durable that was written to `target` and completed before. Its completion comes as a transfer's does,
 /// with `tag`. `id`: out, for `fullbore_cancel`, or NULL.
 ///
-/// 0, or as `fullbore_submit`.
+/// 0, or as `fullbore_submit`. One thread at a time.
 ///
 /// # Safety
 /// As the header says.
@@ -250,7 +251,7 @@ pub unsafe extern "C" fn fullbore_flush(
 
 /// Fetches at most `most` completions that are there. No system call, but for the descriptor's (`fullbore_client_fd`).
 ///
-/// How many were written to `out`; -EINVAL, -EBUSY, -ECHILD.
+/// How many were written to `out`; -EINVAL, -EBUSY, -ECHILD. One thread at a time.
 ///
 /// # Safety
 /// As the header says.
@@ -273,7 +274,8 @@ pub unsafe extern "C" fn fullbore_poll(
 /// deadlines end the wait; then it waits for no more than are under way on this client, and with none it is -EINVAL), and
 /// fetches at most `most` of them. `least` is at most `most`.
 ///
-/// How many were written to `out`: less than `least` when the time was over. -EINVAL, -EBUSY, -ECHILD.
+/// How many were written to `out`: less than `least` when the time was over. -EINVAL, -EBUSY, -ECHILD. One
+/// thread at a time.
 ///
 /// # Safety
 /// As the header says.
@@ -345,7 +347,7 @@ fn completed(completion: Completion, messages: &mut Vec<CString>) -> fullbore_co
 /// Stops issuing the transfer `id` and drains it; its one completion still comes. Any thread, also while another is in a call
 /// with the client.
 ///
-/// 1; 0: it is over already; -EINVAL.
+/// 1; 0: it is over already, or there is none of that number; -EINVAL, -ECHILD.
 ///
 /// # Safety
 /// As the header says.
@@ -363,7 +365,7 @@ pub unsafe extern "C" fn fullbore_cancel(client: *const fullbore_client, id: u64
 /// `fullbore_poll` or `fullbore_wait` has found nothing more: fetch until they give less than `most`; now and then it is up
 /// once for nothing. It is the client's: wait for it, but neither read nor close it.
 ///
-/// The descriptor, or -EMFILE, -EBUSY, -ECHILD.
+/// The descriptor, or -EMFILE, -EBUSY, -ECHILD. One thread at a time.
 ///
 /// # Safety
 /// As the header says.

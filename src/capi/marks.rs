@@ -51,7 +51,7 @@ pub unsafe extern "C" fn fullbore_marks_create(
     })
 }
 
-/// Frees marks; a transfer that has them goes on. NULL is nothing. No other thread may be in a call with them.
+/// Frees marks; a transfer that has them goes on. 0; NULL is nothing. No other thread may be in a call with them.
 ///
 /// # Safety
 /// As the header says.
@@ -67,7 +67,8 @@ pub unsafe extern "C" fn fullbore_marks_destroy(marks: *mut fullbore_marks) -> c
     })
 }
 
-/// How many have landed, in order, of the transfer under way or of the last one. Their descriptor goes down. Any thread.
+/// How many have landed, in order, of the transfer under way or of the last one. Their descriptor goes down. -EINVAL,
+/// -ECHILD. Any thread.
 ///
 /// # Safety
 /// As the header says.
@@ -76,25 +77,32 @@ pub unsafe extern "C" fn fullbore_marks_landed(marks: *const fullbore_marks) -> 
     count(|| {
         // SAFETY: NULL, or alive.
         let marks = unsafe { get(marks, "marks")? };
+        marks.marks.check_fork()?;
         // Before the look: what lands behind it raises it again.
         marks.signal.get().into_iter().for_each(|raise| raise.0.lower(|| false));
         Ok(marks.marks.landed())
     })
 }
 
-/// Whether the transfer that they were given to last is over, 1, or not, 0: what has not landed then does not. Any thread.
+/// Whether the transfer that they were given to last is over, 1, or not, 0: what has not landed then does not.
+/// -EINVAL, -ECHILD. Any thread.
 ///
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fullbore_marks_ended(marks: *const fullbore_marks) -> c_int {
-    // SAFETY: NULL, or alive.
-    small(|| Ok(c_int::from(unsafe { get(marks, "marks")? }.marks.ended())))
+    small(|| {
+        // SAFETY: NULL, or alive.
+        let marks = unsafe { get(marks, "marks")? };
+        marks.marks.check_fork()?;
+        Ok(c_int::from(marks.marks.ended()))
+    })
 }
 
 /// Waits at most `timeout_ns` ns until mark number `mark`, counted from 0, has landed. Submit first. Any thread.
 ///
-/// 0; -ETIMEDOUT; -ECANCELED: the transfer ended without it, and its completion says why; -EINVAL: no such mark.
+/// 0; -ETIMEDOUT; -ECANCELED: the transfer ended without it, and its completion says why; -EINVAL: no such mark;
+/// -ECHILD.
 ///
 /// # Safety
 /// As the header says.
@@ -111,7 +119,7 @@ pub unsafe extern "C" fn fullbore_marks_wait(
 /// A descriptor that is readable (poll, epoll: level-triggered) from when a mark lands, or the transfer ends, until
 /// `fullbore_marks_landed`. It is the marks': wait for it, but neither read nor close it. Any thread.
 ///
-/// The descriptor, or -EMFILE.
+/// The descriptor, or -EMFILE, -EINVAL, -ECHILD.
 ///
 /// # Safety
 /// As the header says.
@@ -120,6 +128,7 @@ pub unsafe extern "C" fn fullbore_marks_fd(marks: *const fullbore_marks) -> c_in
     small(|| {
         // SAFETY: NULL, or alive.
         let marks = unsafe { get(marks, "marks")? };
+        marks.marks.check_fork()?;
         if marks.signal.get().is_none() {
             let message = "cannot make an eventfd; raise the limit of open files (ulimit -n)";
             let _ = marks.signal.set(Arc::new(Raise(Signal::new().map_err(|e| Error::io(message, &e))?)));

@@ -174,7 +174,7 @@ pub unsafe extern "C" fn fullbore_region_map_peer(
     unsafe { make(engine, out, how) }
 }
 
-/// What a region is. `info->size` is set before. Any thread.
+/// What a region is. `info->size` is set before. 0 or -EINVAL. Any thread.
 ///
 /// # Safety
 /// As the header says.

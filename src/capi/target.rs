@@ -102,9 +102,9 @@ pub unsafe extern "C" fn fullbore_target_open(
 }
 
 /// Opens `count` paths, alike, as one target: `chunk` bytes (whole blocks, at most 1 GiB) go to each in turn. All must be of
-/// one kind and geometry.
+/// one kind and geometry. The target is the caller's, to destroy.
 ///
-/// As `fullbore_target_open`.
+/// As `fullbore_target_open`; -EINVAL: members of different kinds or geometries, or one twice. Any thread.
 ///
 /// # Safety
 /// As the header says.
@@ -136,7 +136,9 @@ pub unsafe extern "C" fn fullbore_target_open_stripe(
     })
 }
 
-/// A target of `bytes` bytes for an engine over the null queue (FULLBORE_ENGINE_NULL).
+/// A target of `bytes` bytes for an engine over the null queue (FULLBORE_ENGINE_NULL). It is the caller's, to destroy.
+///
+/// 0, -EINVAL, -EOPNOTSUPP: the engine is not over the null queue, -EBADF: it was destroyed. Any thread.
 ///
 /// # Safety
 /// As the header says.
@@ -157,7 +159,7 @@ pub unsafe extern "C" fn fullbore_target_open_null(
     })
 }
 
-/// What a target is. `info->size` is set before. Any thread.
+/// What a target is. `info->size` is set before. 0 or -EINVAL. Any thread.
 ///
 /// # Safety
 /// As the header says.
@@ -203,7 +205,8 @@ fn info_of(handle: &fullbore_target) -> fullbore_target_info {
     }
 }
 
-/// Makes a file `bytes` bytes long; new blocks are preallocated. Any thread.
+/// Makes a file `bytes` bytes long; new blocks are preallocated. 0, -EINVAL: not a file, -EROFS: opened for reading, or what
+/// the kernel answered (-ENOSPC, ...). Any thread.
 ///
 /// # Safety
 /// As the header says.
@@ -213,7 +216,7 @@ pub unsafe extern "C" fn fullbore_target_set_size(target: *const fullbore_target
     call(|| Ok(unsafe { get(target, "target")? }.target.set_size(bytes)?))
 }
 
-/// Refuses transfers from now on (-EBADF); those under way go on. Any thread.
+/// Refuses transfers from now on (-EBADF); those under way go on. 0 or -EINVAL. Any thread.
 ///
 /// # Safety
 /// As the header says.

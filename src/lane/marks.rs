@@ -2,7 +2,7 @@
 
 use crate::error::{Error, ErrorKind};
 use crate::memory::cuda::{Word, Words};
-use crate::memory::lock;
+use crate::memory::{ForkGuard, lock};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -55,6 +55,8 @@ struct Inner {
     changed: Condvar,
     /// What streams wait on, once one does.
     word: OnceLock<Word>,
+    /// The process that made them. In a forked child a lane may hold the lock for ever.
+    fork: Option<ForkGuard>,
 }
 
 #[derive(Debug, Default)]
@@ -88,23 +90,32 @@ impl Marks {
             state,
             changed: Condvar::new(),
             word: OnceLock::new(),
+            fork: ForkGuard::new().ok(),
         })))
     }
 
     /// Has `waker` woken whenever a mark lands and when the transfer ends, until another takes its place: for event loops,
     /// with a waker that writes to an eventfd, say. It is woken by a lane's thread: it must not block.
     pub fn set_waker(&self, waker: Option<Waker>) {
+        if self.check_fork().is_err() {
+            return;
+        }
         lock(&self.0.state).waker = waker;
     }
 
     /// Whether the transfer that they were given to last is over: what has not landed does not.
     pub fn ended(&self) -> bool {
-        lock(&self.0.state).ended
+        self.check_fork().is_err() || lock(&self.0.state).ended
     }
 
     /// How many of them have landed, in order, of the transfer under way or of the last one; 0 before the first.
     pub fn landed(&self) -> usize {
-        lock(&self.0.state).landed
+        self.check_fork().map_or(0, |()| lock(&self.0.state).landed)
+    }
+
+    /// Refuses what a forked child may not do: the lanes that would tell it are the parent's.
+    pub(crate) fn check_fork(&self) -> Result<(), Error> {
+        self.0.fork.map_or(Ok(()), |fork| fork.check())
     }
 
     /// Waits at most `within` until mark number `mark`, counted from 0, has landed. Submit first: before, it waits for
@@ -112,8 +123,9 @@ impl Marks {
     ///
     /// # Errors
     /// `TimedOut`: it has not in that time. `Cancelled`: the transfer ended without it; its completion says why.
-    /// `InvalidInput`: there is no such mark.
+    /// `InvalidInput`: there is no such mark. `Forked` in a forked child, where they count as ended with none landed.
     pub fn wait(&self, mark: usize, within: Duration) -> Result<(), Error> {
+        self.check_fork()?;
         self.check(mark)?;
         let until = Instant::now().checked_add(within);
         let mut state = lock(&self.0.state);
@@ -137,6 +149,7 @@ impl Marks {
 
     /// The word that streams of a GPU wait on for these marks, taken when the first one does.
     pub(crate) fn word(&self, words: &Arc<Words>) -> Result<&Word, Error> {
+        self.check_fork()?;
         let state = lock(&self.0.state);
         if self.0.word.get().is_none() {
             let word = words.take().ok_or_else(|| {

@@ -4,8 +4,8 @@ use super::{Place, SEED, place};
 use crate::support::load::load;
 use crate::support::{self, check, eventually, fork, poison, threads, wait_for, within};
 use fullbore::{
-    Client, Completion, Engine, Error, ErrorKind, HostLease, Op, OpenOptions, Region, ReleaseError, Target,
-    Ticket, Transfer, TransferId,
+    Client, Completion, Engine, Error, ErrorKind, HostLease, Marks, Op, OpenOptions, Region, ReleaseError,
+    Target, Ticket, Transfer, TransferId,
 };
 use std::future::Future;
 use std::pin::pin;
@@ -22,6 +22,7 @@ struct Held {
     region: Option<Region>,
     lease: Option<HostLease>,
     ticket: Option<Ticket>,
+    marks: Marks,
 }
 
 fn hold(place: &Place) -> Held {
@@ -31,6 +32,7 @@ fn hold(place: &Place) -> Held {
     Held {
         lease: Some(region.lease(0..4 << 20).unwrap()),
         ticket: None,
+        marks: Marks::after([0]).unwrap(),
         engine: Some(engine),
         client: Some(client),
         target: Some(target),
@@ -83,6 +85,10 @@ fn calls_are_refused(held: &mut Held, place: &Place) -> bool {
         forked("flush", client.flush(target)),
         forked("wait", client.wait(1, &mut out, None)),
         forked("wait with a timeout", client.wait(1, &mut out, Some(Duration::from_secs(9)))),
+        forked("flush_tagged", client.flush_tagged(target, 1)),
+        forked("await_ready", client.await_ready(1, None)),
+        forked("completion_fd", client.completion_fd()),
+        forked("marks", held.marks.wait(0, Duration::from_secs(9))),
         forked("client", engine.client()),
         forked("open", engine.open(&place.path, OpenOptions::read())),
         forked("alloc_host", engine.alloc_host(4096)),
