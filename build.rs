@@ -5,6 +5,8 @@ fn main() {
     cc::Build::new()
         .file("native/copy.c")
         .std("gnu11")
+        // In a static library of ours linked into somebody's shared one, they are not that one's exports.
+        .flag("-fvisibility=hidden")
         .warnings(true)
         .extra_warnings(true)
         .compile("fullbore_native");
