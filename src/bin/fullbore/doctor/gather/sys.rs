@@ -49,7 +49,7 @@ impl Sys {
 
 /// The numbers of a name, apart from its letters.
 fn counted(name: &str) -> (String, Vec<u64>) {
-    let letters = name.chars().map(|c| if c.is_ascii_digit() { ' ' } else { c }).collect();
+    let letters = name.chars().filter(|c| !c.is_ascii_digit()).collect();
     let numbers = name.split(|c: char| !c.is_ascii_digit()).filter_map(|digits| digits.parse().ok());
     (letters, numbers.collect())
 }

@@ -65,7 +65,7 @@ fn of_a_drives_block_device_the_namespace_is_named() {
     block.opened.as_mut().unwrap().as_mut().unwrap().facts.kind = "block";
     let all = findings(&pair("/dev/nvme0n1", Memory::Host, Path::Fixed), &block);
     assert!(
-        all[0].level == Level::Ok && all[0].text.contains("/dev/ng0n1 passes the block layer by"),
+        all[0].level == Level::Ok && all[0].text.contains("/dev/ng0n1, passes the block layer by"),
         "{all:?}"
     );
 }
