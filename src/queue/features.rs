@@ -5,7 +5,10 @@ use crate::memory::{Mapping, PAGE, table};
 use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{IoUring, Probe, opcode};
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// How long all trials may wait for rings before them to go.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Something of io_uring that the engine uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,22 +38,36 @@ const SINCE: [&str; FLAGS.len()] = ["5.19", "6.0", "6.1", "6.6"];
 
 /// Tries all. Where there are no rings at all the list ends after that.
 pub fn try_features() -> Vec<Feature> {
-    let errno = |outcome: io::Result<()>| outcome.err().map(|e| e.raw_os_error().unwrap_or(libc::EIO));
+    let until = Instant::now() + PATIENCE;
     let mut all = Vec::new();
     for (name, since, trial) in TRIALS {
-        all.push(Feature { name, since, errno: errno(trial()) });
+        all.push(Feature { name, since, errno: tried(until, trial) });
         if name == "rings" && all[0].errno.is_some() {
             return all;
         }
     }
     for (number, ((name, _), since)) in FLAGS.iter().zip(SINCE).enumerate() {
         // Each with those before it, as the engine's rings have them.
-        let mut builder = Ring::builder();
-        FLAGS[..=number].iter().for_each(|(_, set)| set(&mut builder));
-        let outcome = builder.build(1).map(drop);
-        all.push(Feature { name: lower(name), since, errno: errno(outcome) });
+        let trial = || {
+            let mut builder = Ring::builder();
+            FLAGS[..=number].iter().for_each(|(_, set)| set(&mut builder));
+            builder.build(1).map(drop)
+        };
+        all.push(Feature { name: lower(name), since, errno: tried(until, trial) });
     }
     all
+}
+
+/// With which errno it fails. The kernel lets go of a closed ring, and of what it is charged for, a little later: where
+/// there is no room for the next one, it is asked again for a while.
+fn tried(until: Instant, trial: impl Fn() -> io::Result<()>) -> Option<i32> {
+    loop {
+        let errno = trial().err()?.raw_os_error().unwrap_or(libc::EIO);
+        if errno != libc::ENOMEM || Instant::now() >= until {
+            return Some(errno);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// Seccomp may let rings be made and forbid to enter them.

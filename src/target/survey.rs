@@ -26,8 +26,14 @@ pub struct Survey {
 
 /// Looks at a path. It is an error only where there is nothing.
 pub fn survey(path: &Path) -> Result<Survey, Error> {
-    let failed =
-        |e: std::io::Error| Error::io("cannot be looked at; check the path, and that /sys is mounted", &e);
+    let name = path.to_string_lossy().into();
+    let failed = |e: std::io::Error| {
+        let message = match e.kind() {
+            std::io::ErrorKind::NotFound => "there is nothing of that name; check the path",
+            _ => "it cannot be looked at; check the path, and that /sys is mounted",
+        };
+        Error::io(message, &e).on(&name)
+    };
     let meta = std::fs::metadata(path).map_err(failed)?;
     let mut found = Survey::default();
     if meta.file_type().is_char_device() {

@@ -24,7 +24,13 @@ pub fn process(facts: &Facts) -> Vec<Line> {
     let works = |feature: &&fullbore::machine::Feature| feature.errno.is_none();
     let names = facts.machine.features.iter().filter(works).map(|feature| feature.name);
     vec![
-        ("user", format!("{uid}{}", if *uid == 0 { " (root)" } else { "" })),
+        (
+            "user",
+            format!(
+                "{uid} ({})",
+                if *uid == 0 { "root" } else { "not root: of what it may not open, what sysfs shows" }
+            ),
+        ),
         ("io_uring", names.collect::<Vec<_>>().join(" ")),
         ("seccomp", format!("{seccomp}; {sysctl}")),
         (

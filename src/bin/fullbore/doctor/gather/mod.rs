@@ -16,17 +16,19 @@ use super::quick;
 use crate::failure::Failure;
 use crate::stop;
 use device::{Eyes, Seen};
-use fullbore::machine::{self, CpuSet, Topology};
+use fullbore::machine::{self, CpuSet, Feature, Topology};
 use fullbore::{CuFileUse, Engine, Error};
 use pairs::Memories;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use sys::Sys;
 
 /// Bytes that are registered to see whether that works.
 const TRIAL: usize = 8 << 20;
 /// How long each device is read.
 const BENCH: Duration = Duration::from_secs(3);
+/// How long a build that lacks memory is tried again.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 pub fn facts(args: &Args) -> Result<Facts, Failure> {
     let sys = Sys::here();
@@ -35,8 +37,11 @@ pub fn facts(args: &Args) -> Result<Facts, Failure> {
     let allowed = CpuSet::of_process().map_err(|error| Failure::Setup(format!("{cpus} ({error})")))?;
     let topology = Topology::here().unwrap_or_else(|_| Topology::flat(allowed.clone()));
     let features = machine::io_uring();
-    let built = build(args);
-    let engine = built.as_ref().ok();
+    // Without rings that can be entered there is nothing to build on.
+    let refused =
+        |it: &Feature| matches!(it.name, "rings" | "commands" | "large_entries") && it.errno.is_some();
+    let built = (!features.iter().any(refused)).then(|| build(args));
+    let engine = built.as_ref().and_then(|built| built.as_ref().ok());
     process.registered = engine.map(registered);
     let found = if args.paths.is_empty() {
         find::everything(&sys, std::env::temp_dir())
@@ -55,7 +60,7 @@ pub fn facts(args: &Args) -> Result<Facts, Failure> {
             allowed: allowed.clone(),
             nodes: topology.nodes.clone(),
             features,
-            no_engine: built.as_ref().err().cloned().map(Refusal::from),
+            no_engine: built.as_ref().and_then(|built| built.as_ref().err().cloned()).map(Refusal::from),
         },
         process,
         devices: Vec::new(),
@@ -70,9 +75,19 @@ pub fn facts(args: &Args) -> Result<Facts, Failure> {
     Ok(facts)
 }
 
+/// The rings that were tried go, with what they were charged for, a little after they were closed: what lacks room for its
+/// own is built again.
 fn build(args: &Args) -> Result<Engine, Error> {
     let cufile = if args.ask_cufile { CuFileUse::Asked } else { CuFileUse::WhereDirect };
-    Engine::builder().cufile(cufile).build()
+    let until = Instant::now() + PATIENCE;
+    loop {
+        match Engine::builder().cufile(cufile).build() {
+            Err(error) if error.errno() == Some(libc::ENOMEM) && Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            built => return built,
+        }
+    }
 }
 
 /// Whether memory can be registered with the rings: tried, since limits count what others of the user hold.

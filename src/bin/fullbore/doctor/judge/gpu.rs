@@ -16,7 +16,11 @@ pub fn findings(gpus: &Gpus, machine: &Machine) -> Vec<Finding> {
             ),
             "nvidia-smi   # the driver; docker: --gpus=all; CUDA_VISIBLE_DEVICES",
         ),
-        Some(refusal) => notes.ok(format!("no GPU on this machine ({})", refusal.text)),
+        Some(refusal) => {
+            // The remedy in the words is for machines that have one.
+            let why = refusal.text.split(';').next().unwrap_or_default();
+            notes.ok(format!("none on the PCI bus, and {why}"));
+        }
         None if gpus.list.is_empty() => notes.ok("the driver shows no GPU"),
         None => {}
     }
