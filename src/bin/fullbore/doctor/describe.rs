@@ -82,8 +82,13 @@ pub fn device(device: &Device) -> Vec<Line> {
     }
     if let Some(opened) = device.opened() {
         let format = opened.facts.lba_format.map_or(String::new(), |number| format!(", LBA format {number}"));
-        let align = opened.memory_alignment;
-        lines.push(("blocks", format!("{} bytes{format}; memory at multiples of {align}", opened.block)));
+        lines.push((
+            "blocks",
+            match (opened.block, opened.memory_alignment) {
+                (1, 1) => "bytes, anywhere in memory".into(),
+                (block, align) => format!("{block} bytes{format}; memory at multiples of {align}"),
+            },
+        ));
         let limits = opened.facts.limits.iter().map(|limit| format!("{} {}", limit.name, human(limit.bytes)));
         lines.push(("limits", limits.collect::<Vec<_>>().join(" < ")));
     }
@@ -104,7 +109,7 @@ pub fn device(device: &Device) -> Vec<Line> {
         lines.push(("memory", format!("{} in pages of {}, {node}", human(dax.size), human(dax.align))));
     }
     if let Some(cpus) = &device.nearest_cpus {
-        lines.push(("CPUs", format!("{cpus} are nearest")));
+        lines.push(("nearest", format!("CPUs {cpus}")));
     }
     lines
 }
@@ -117,14 +122,14 @@ fn queues(device: &Device, lines: &mut Vec<Line>) {
             QueueKind::Read => " (reads)",
             QueueKind::Polled => " (polled)",
         };
-        format!("{}{kind} on CPUs {}", queue.number, queue.cpus)
+        format!("queue {}{kind} on CPUs {}", queue.number, queue.cpus)
     };
     let mut text: Vec<String> = map.queues.iter().take(QUEUES).map(one).collect();
     if map.queues.len() > QUEUES {
         text.push(format!("{} more", map.queues.len() - QUEUES));
     }
     let tags = map.queues.iter().map(|queue| queue.tags).min().unwrap_or(0);
-    lines.push(("queues", format!("{}; {} each", text.join(", "), count(tags.into(), "tag"))));
+    lines.push(("queues", format!("{}; {} each", text.join("; "), count(tags.into(), "tag"))));
     let polled = map.queues.iter().filter(|queue| queue.kind == QueueKind::Polled).count();
     if device.what == What::Nvme {
         lines.push((

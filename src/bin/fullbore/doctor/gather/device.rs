@@ -47,7 +47,7 @@ impl Eyes<'_> {
                 access: meta.as_ref().ok().map(|meta| access(path, meta)),
                 opened: None,
                 direct_refused: None,
-                disk: survey.block.as_ref().map(|name| disk(self.sys, name)),
+                disk: disk(self.sys, &survey),
                 pci: self.pci(&survey),
                 nearest_cpus: nearest.map(|node| self.topology.nearest_cpus(node, self.allowed)),
                 bench: None,
@@ -90,14 +90,13 @@ fn access(path: &Path, meta: &Metadata) -> Access {
     Access { mode: meta.mode() & 0o7777, owner: meta.uid(), group: meta.gid(), read, write }
 }
 
-fn disk(sys: &Sys, name: &str) -> Disk {
-    let queue = format!("/sys/block/{name}/queue");
-    let schedulers = sys.text(format!("{queue}/scheduler"));
-    Disk {
-        name: name.to_owned(),
-        scheduler: schedulers.as_deref().and_then(chosen),
-        rotational: sys.number(format!("{queue}/rotational")) == Some(1),
-    }
+fn disk(sys: &Sys, survey: &Survey) -> Option<Disk> {
+    let name = survey.block.clone()?;
+    // A multipath head has no scheduler: its paths have.
+    let below = survey.controllers.first().map_or(&name, |controller| &controller.block);
+    let schedulers = sys.text(format!("/sys/block/{below}/queue/scheduler"));
+    let rotational = sys.number(format!("/sys/block/{name}/queue/rotational")) == Some(1);
+    Some(Disk { scheduler: schedulers.as_deref().and_then(chosen), rotational, name })
 }
 
 /// `none [mq-deadline] kyber`: the one in brackets. A single name is written without.

@@ -54,11 +54,7 @@ fn of_one(facts: &GpuFacts, machine: &Machine) -> Vec<Finding> {
         Err(why) => format!("no dma-buf, which nothing here needs yet: {why}"),
     });
     if let Some(cufile) = &facts.cufile {
-        notes.ok(format!(
-            "cuFile is {}: {}",
-            if cufile.direct { "direct" } else { "not direct" },
-            cufile.reason
-        ));
+        notes.ok(cufile.reason.clone());
     }
     device::bench(&facts.bench, &mut notes);
     notes.list
