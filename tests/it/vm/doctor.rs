@@ -116,6 +116,28 @@ fn who_may_not_open_a_drive_is_told_how_and_all_the_rest() {
     });
 }
 
+/// For a boot with an IOMMU, which none of the machines has:
+/// `tests/vm/run --qemu="-device intel-iommu" --cmdline "intel_iommu=on iommu=nopt" vm::doctor`.
+#[test]
+fn an_iommu_that_translates_is_told_with_what_it_takes_off_a_command() {
+    let Some([drive]) = drives(["d0"]) else { return };
+    if std::fs::read_dir("/sys/kernel/iommu_groups").map_or(0, Iterator::count) == 0 {
+        return println!("skipped: this boot has no IOMMU");
+    }
+    within(LIMIT, "an IOMMU", || {
+        let report = doctor(&[&drive.node]);
+        let target = report.target(&drive.node);
+        let kind = target["pci"][0]["iommu"].as_str().expect("a type");
+        let (driver, most) = (bytes_of(target, "max_hw_sectors_kb"), bytes_of(target, "mdts"));
+        println!("measured: {kind}, driver {driver:?}, drive {most:?}");
+        if kind.starts_with("DMA") && driver < most {
+            assert!(report.remedy("could_be_better", &["the IOMMU translates"]).contains("iommu=pt"));
+        } else {
+            assert_eq!(report.status, 0, "{:#}", report.value["findings"]);
+        }
+    });
+}
+
 /// The boot of few tags and a polled queue.
 #[test]
 fn few_tags_and_polled_queues_are_told() {
