@@ -58,8 +58,10 @@ pub fn survey(path: &Path) -> Result<Survey, Error> {
 fn of_character_device(path: &Path, meta: &Metadata, found: &mut Survey) -> std::io::Result<()> {
     if nvme::kind_of(path)? == nvme::Node::Namespace {
         let (major, minor) = (nix::sys::stat::major(meta.rdev()), nix::sys::stat::minor(meta.rdev()));
-        let space = nvme::found(major, minor)?;
-        (found.block, found.controllers) = (Some(space.block), space.controllers);
+        // Where there is no sysfs, as in some containers, it can be opened all the same.
+        if let Ok(space) = nvme::found(major, minor) {
+            (found.block, found.controllers) = (Some(space.block), space.controllers);
+        }
     } else if let Some(folder) = dax::device(Path::new("/sys"), path)? {
         found.dax = dax::read_device(&folder).ok();
     }

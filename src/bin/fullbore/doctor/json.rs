@@ -89,6 +89,7 @@ fn device(device: &Device) -> Value {
         })).collect::<Vec<_>>()),
         "binding_limit": opened.and_then(|it| it.facts.limits.first()).map(|limit| limit.name),
         "unregistered_reason": opened.and_then(|it| it.facts.unregistered.as_ref()),
+        "polls": opened.map(|it| it.facts.polls),
         "kernel_workers": opened.map(|it| it.facts.kernel_workers),
         "direct_refused": device.direct_refused,
         "block_device": survey.block,

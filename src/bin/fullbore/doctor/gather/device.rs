@@ -123,6 +123,9 @@ fn open(engine: &Engine, path: &Path, seen: &mut Seen) {
             let (size, block, memory_alignment) =
                 (target.size(), target.block_size(), target.memory_alignment());
             let drive = target.drive();
+            if facts.kind == "nvme" {
+                seen.device.what = What::Nvme; // also where sysfs does not show it
+            }
             seen.target = Some(target);
             Ok(Opened { size, block, memory_alignment, facts, drive })
         }

@@ -46,7 +46,13 @@ pub fn facts(args: &Args) -> Result<Facts, Failure> {
     let found = if args.paths.is_empty() {
         find::everything(&sys, std::env::temp_dir())
     } else {
-        find::Found { paths: args.paths.clone(), ..find::Found::default() }
+        let mut once: Vec<PathBuf> = Vec::new();
+        args.paths.iter().for_each(|path| {
+            if !once.contains(path) {
+                once.push(path.clone())
+            }
+        });
+        find::Found { paths: once, ..find::Found::default() }
     };
     stop::check()?;
     let gpus = gpus::look(&sys, engine);

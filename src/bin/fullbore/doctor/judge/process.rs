@@ -20,7 +20,7 @@ const NEWER: &str = "uname -r   # run a newer kernel: ";
 pub fn findings(process: &Process, machine: &Machine) -> Vec<Finding> {
     let mut notes = Notes::on(About::Process);
     if rings(process, machine, &mut notes) {
-        features(&machine.features, &mut notes);
+        features(process, &machine.features, &mut notes);
     }
     memlock(process, &mut notes);
     open_files(process.open_files, &mut notes);
@@ -86,7 +86,7 @@ fn in_group(process: &Process) -> bool {
 }
 
 /// What the engine does without where it must.
-fn features(all: &[Feature], notes: &mut Notes) {
+fn features(process: &Process, all: &[Feature], notes: &mut Notes) {
     let missing: Vec<_> = all.iter().filter_map(|it| Some((it, it.errno?))).collect();
     if missing.is_empty() {
         return notes
@@ -98,6 +98,10 @@ fn features(all: &[Feature], notes: &mut Notes) {
         match (what, errno) {
             // The limit on locked memory is spoken of apart.
             ("registered_buffers" | "cloned_buffers", libc::ENOMEM) => {}
+            (_, libc::ENOMEM) => notes.better(
+                format!("io_uring: {what} could not be tried: no memory for another ring"),
+                raise(process.memlock, "memlock", "ulimit -l unlimited"),
+            ),
             ("cloned_buffers", _) => notes.better(
                 format!("io_uring: no clones of registered buffers ({errno_name}): each lane pins all memory for itself"),
                 newer,

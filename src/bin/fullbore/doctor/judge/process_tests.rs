@@ -63,6 +63,7 @@ fn what_the_kernel_lacks_is_named_with_the_kernel_that_has_it() {
     one(&lacks("large_entries", libc::EINVAL), Level::Broken, "SQE128", "5.19");
     one(&lacks("cloned_buffers", libc::EINVAL), Level::Better, "each lane pins", "6.1 or later");
     one(&lacks("uring_cmd", libc::EOPNOTSUPP), Level::Better, "passthrough", "or later");
+    one(&lacks("uring_cmd", libc::ENOMEM), Level::Better, "uring_cmd could not be tried", "ulimit -l");
     // The memlock limit has its own line.
     let found = lacks("cloned_buffers", libc::ENOMEM);
     assert_eq!(worst(&found), Level::Ok, "{found:#?}");
