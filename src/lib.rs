@@ -44,6 +44,7 @@ mod queue;
 mod target;
 mod topology;
 
+pub use api::machine;
 pub use api::{
     Client, CuFileUse, Drive, Engine, EngineBuilder, LaneStats, Rejected, Stats, Target, Ticket, TransferId,
     WorkRecord,

@@ -6,6 +6,7 @@ mod engine;
 mod file_slots;
 mod gpu;
 mod groups;
+pub mod machine;
 mod marks;
 mod raw;
 mod records;

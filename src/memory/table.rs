@@ -263,20 +263,7 @@ where
 /// Whether the kernel clones ranges with REPLACE: tried, not read from a version number. What the process lacks, its
 /// lanes would lack as well: that is an error.
 fn probe_clones() -> io::Result<bool> {
-    let probe = || -> io::Result<()> {
-        let page = super::Mapping::new(PAGE)?;
-        let (source, lane) = (IoUring::new(1)?, IoUring::new(1)?);
-        source.submitter().register_buffers_sparse(2)?;
-        let iovec = libc::iovec { iov_base: page.ptr().as_ptr().cast(), iov_len: PAGE };
-        // SAFETY: the page outlives both rings' tables: they are cleared before it is unmapped.
-        unsafe { source.submitter().register_buffers_update(1, &[iovec], None)? };
-        let slabs = Slabs { first: 1, count: 1, base: 0, len: 0, stride: SLAB };
-        clone_range(&lane, &slabs, source.as_raw_fd())?;
-        let result = clone_range(&lane, &slabs, source.as_raw_fd());
-        drop((source, lane));
-        result
-    };
-    match probe() {
+    match try_clones() {
         Ok(()) => Ok(true),
         Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => Err(error),
         Err(error) => {
@@ -284,6 +271,21 @@ fn probe_clones() -> io::Result<bool> {
             Ok(false)
         }
     }
+}
+
+/// Registers a page with one ring and has another clone it, twice.
+pub fn try_clones() -> io::Result<()> {
+    let page = super::Mapping::new(PAGE)?;
+    let (source, lane) = (IoUring::new(1)?, IoUring::new(1)?);
+    source.submitter().register_buffers_sparse(2)?;
+    let iovec = libc::iovec { iov_base: page.ptr().as_ptr().cast(), iov_len: PAGE };
+    // SAFETY: the page outlives both rings' tables: they are cleared before it is unmapped.
+    unsafe { source.submitter().register_buffers_update(1, &[iovec], None)? };
+    let slabs = Slabs { first: 1, count: 1, base: 0, len: 0, stride: SLAB };
+    clone_range(&lane, &slabs, source.as_raw_fd())?;
+    let result = clone_range(&lane, &slabs, source.as_raw_fd());
+    drop((source, lane));
+    result
 }
 
 #[cfg(test)]

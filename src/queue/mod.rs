@@ -2,12 +2,14 @@
 
 pub mod cuda;
 pub mod cufile;
+mod features;
 mod local;
 #[cfg(all(test, not(loom)))]
 pub mod sim;
 mod trial;
 mod uring;
 
+pub use features::{Feature, try_features};
 pub use local::{BellWait, COPY, Local, NOTHING, Work, fine_timers};
 pub use trial::try_passthrough;
 pub use uring::{FILES, Uring, UringOptions, plain_ring_refusal};

@@ -61,12 +61,12 @@ pub struct Uring {
     flags: Vec<&'static str>,
 }
 
-type Builder = io_uring::Builder<squeue::Entry128, cqueue::Entry32>;
-type Flag = (&'static str, fn(&mut Builder));
+pub(super) type Builder = io_uring::Builder<squeue::Entry128, cqueue::Entry32>;
+pub(super) type Flag = (&'static str, fn(&mut Builder));
 
 /// Setup flags, best last: on EINVAL the newest is left off and the rest tried again. DEFER_TASKRUN needs
 /// SINGLE_ISSUER, so it goes first.
-const FLAGS: [Flag; 4] = [
+pub(super) const FLAGS: [Flag; 4] = [
     ("COOP_TASKRUN", |b| {
         b.setup_coop_taskrun();
     }),

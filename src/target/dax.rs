@@ -35,8 +35,21 @@ pub fn device(sys: &Path, path: &Path) -> io::Result<Option<PathBuf>> {
     Ok(subsystem.is_some_and(|it| it.ends_with("dax")).then_some(folder))
 }
 
-/// Maps a DAX device whose folder in sysfs is `folder`.
-pub fn map_device(file: &File, folder: &Path, write: bool) -> Result<Dax, Error> {
+/// What sysfs says of a DAX device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DaxDevice {
+    /// Its name, such as `dax0.0`.
+    pub name: String,
+    /// Bytes that can be mapped: whole multiples of the alignment.
+    pub size: u64,
+    /// Bytes. The kernel maps whole multiples of it, at multiples of it.
+    pub align: u64,
+    /// The NUMA node that its memory is on, or is nearest to.
+    pub node: Option<u32>,
+}
+
+/// Reads it from the device's folder in sysfs.
+pub fn read_device(folder: &Path) -> Result<DaxDevice, Error> {
     let number = |name: &str| -> Result<u64, Error> {
         let text = std::fs::read_to_string(folder.join(name));
         text.ok().and_then(|text| text.trim().parse().ok()).ok_or_else(|| {
@@ -47,6 +60,14 @@ pub fn map_device(file: &File, folder: &Path, write: bool) -> Result<Dax, Error>
     // The kernel maps whole multiples of the device's alignment alone.
     let (size, align) = (number("size")?, number("align").unwrap_or(2 << 20).max(1));
     let size = size / align * align;
+    let node = number("numa_node").ok().or_else(|| number("target_node").ok()).map(|node| node as u32);
+    let name = folder.file_name().map_or("dax".into(), |name| name.to_string_lossy().into_owned());
+    Ok(DaxDevice { name, size, align, node })
+}
+
+/// Maps a DAX device whose folder in sysfs is `folder`.
+pub fn map_device(file: &File, folder: &Path, write: bool) -> Result<Dax, Error> {
+    let DaxDevice { name, size, node, .. } = read_device(folder)?;
     if size == 0 {
         return Err(Error::new(
             ErrorKind::Unsupported,
@@ -54,8 +75,6 @@ pub fn map_device(file: &File, folder: &Path, write: bool) -> Result<Dax, Error>
         ));
     }
     let mapping = map(file, size, write)?;
-    let node = number("numa_node").ok().or_else(|| number("target_node").ok()).map(|node| node as u32);
-    let name = folder.file_name().map_or("dax".into(), |name| name.to_string_lossy().into_owned());
     Ok(Dax { name, mapping, size, node, cached: false })
 }
 

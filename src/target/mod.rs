@@ -8,9 +8,12 @@ mod open;
 mod probe;
 mod request;
 mod stripe;
+mod survey;
 
+pub use dax::DaxDevice;
 pub use inner::{Closer, Kind, TargetInner};
-pub use nvme::encode as nvme_command;
+pub use nvme::{Controller, encode as nvme_command};
 pub use open::{OpenOptions, open, open_null};
 pub use request::{Decoded, Fault, FileRef, Numbers, Op, Request};
 pub use stripe::stripe;
+pub use survey::{Survey, survey};

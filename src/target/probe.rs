@@ -57,8 +57,12 @@ fn logical_block(file: &File) -> u32 {
 
 /// The sysfs folder of the whole disk that a block device is, or is a partition of.
 fn sysfs_folder(file: &File) -> Option<PathBuf> {
-    let meta = file.metadata().ok().filter(|m| m.file_type().is_block_device())?;
-    let (major, minor) = (nix::sys::stat::major(meta.rdev()), nix::sys::stat::minor(meta.rdev()));
+    disk_of(file.metadata().ok().filter(|m| m.file_type().is_block_device())?.rdev())
+}
+
+/// The sysfs folder of the whole disk that a block device of that number is, or is a partition of.
+pub fn disk_of(device: u64) -> Option<PathBuf> {
+    let (major, minor) = (nix::sys::stat::major(device), nix::sys::stat::minor(device));
     let folder = PathBuf::from(format!("/sys/dev/block/{major}:{minor}")).canonicalize().ok()?;
     Some(if folder.join("partition").exists() { folder.parent()?.to_path_buf() } else { folder })
 }

@@ -16,7 +16,7 @@ mod sysfs;
 
 pub use cpuset::{CpuSet, pin_current_thread};
 pub use lanes::{Lanes, Place, place_lanes};
-pub use queues::QueueMap;
+pub use queues::{HardwareQueue, QueueKind, QueueMap};
 pub use signals::block_signals;
 
 /// The most lanes that [`default_lanes`] answers.

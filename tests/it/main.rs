@@ -4,6 +4,7 @@ mod bad_input;
 mod conformance;
 mod cost;
 mod dax;
+mod doctor;
 mod fake_cuda;
 mod gpu;
 mod layering;

@@ -4,6 +4,7 @@
 mod blocks;
 mod dax;
 mod depth;
+mod doctor;
 mod drives;
 mod faults;
 mod lanes;

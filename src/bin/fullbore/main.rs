@@ -13,6 +13,7 @@ mod compare;
 mod content;
 mod counted;
 mod direct;
+mod doctor;
 mod failure;
 mod fio;
 mod json;
@@ -42,15 +43,17 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    Bench(args::BenchArgs),
+    Bench(Box<args::BenchArgs>),
+    Doctor(doctor::Args),
 }
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Command::Bench(args) => bench::run(args),
+        Command::Bench(args) => bench::run(*args).map(|()| ExitCode::SUCCESS),
+        Command::Doctor(args) => doctor::run(args),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         Err(failure) => {
             eprintln!("fullbore: {failure}");
             failure.status().into()

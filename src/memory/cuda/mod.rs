@@ -14,5 +14,5 @@ mod words;
 pub use device_memory::{DeviceMemory, Held, copy_in, copy_out, is_device};
 pub use driver::{CudaError, NOT_READY};
 pub use gpu::{Gpu, count};
-pub use pinned::{HostMemory, Pinned};
+pub use pinned::{HostMemory, MOST as MOST_PINNED, Pinned};
 pub use words::{Word, Words};

@@ -10,8 +10,8 @@ use std::sync::Arc;
 const PORTABLE: u32 = 1;
 const DEVICEMAP: u32 = 2;
 const READ_ONLY: u32 = 8;
-/// Registering 512 GiB and more at once fails (FACTS §5); no copy may span two registrations.
-const MOST: usize = 64 << 30;
+/// Bytes of one registration at most: 512 GiB and more at once fail (FACTS §5). No copy may span two registrations.
+pub const MOST: usize = 64 << 30;
 
 /// Memory of others that is registered with the driver, for every GPU, until this is dropped.
 #[derive(Debug)]
@@ -31,8 +31,7 @@ impl Pinned {
         let _entered = gpu.enter()?;
         // Not IOMEMORY, which is for registers of devices: DAX memory has pages (FACTS §5).
         let mut flags = PORTABLE | DEVICEMAP;
-        let attribute = Attribute::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED;
-        if !write && gpu.attribute(attribute) != 0 {
+        if !write && gpu.pins_read_only() {
             flags |= READ_ONLY;
         }
         // What is registered so far goes with it, should a later piece be refused.
@@ -75,6 +74,13 @@ impl Drop for Pinned {
                 tracing::debug!(code, "the driver does not unregister host memory");
             }
         }
+    }
+}
+
+impl Gpu {
+    /// Whether memory that is mapped for reading alone can be registered.
+    pub fn pins_read_only(&self) -> bool {
+        self.attribute(Attribute::CU_DEVICE_ATTRIBUTE_READ_ONLY_HOST_REGISTER_SUPPORTED) != 0
     }
 }
 

@@ -17,6 +17,8 @@ pub struct IdentifyNamespace {
     pub blocks: u64,
     /// A block has `1 << lba_shift` bytes: 9 to 16.
     pub lba_shift: u8,
+    /// The number of its LBA format.
+    pub format: u8,
     /// Bytes of metadata a block.
     pub metadata: u16,
     /// The namespace is write protected just now.
@@ -60,7 +62,8 @@ impl IdentifyNamespace {
             return Err(broken(format!("{blocks} blocks of 2^{lba_shift} bytes are more than 8 EiB")));
         }
         let metadata = number(bytes, at, 2) as u16;
-        Ok(IdentifyNamespace { blocks, lba_shift, metadata, write_protected: bytes[99] & 1 != 0 })
+        let write_protected = bytes[99] & 1 != 0;
+        Ok(IdentifyNamespace { blocks, lba_shift, format: format as u8, metadata, write_protected })
     }
 
     /// Size in bytes.
@@ -119,8 +122,13 @@ mod tests {
     fn size_and_format_of_ordinary_ones() {
         let bytes = namespace(262_144, 1, &[(0, 9), (0, 12), (8, 12)]);
         let found = IdentifyNamespace::parse(&bytes).unwrap();
-        let expected =
-            IdentifyNamespace { blocks: 262_144, lba_shift: 12, metadata: 0, write_protected: false };
+        let expected = IdentifyNamespace {
+            blocks: 262_144,
+            lba_shift: 12,
+            format: 1,
+            metadata: 0,
+            write_protected: false,
+        };
         assert_eq!((found, found.size()), (expected, 1 << 30));
         let bytes = namespace(1 << 33, 0, &[(0, 9)]);
         assert_eq!(IdentifyNamespace::parse(&bytes).unwrap().size(), 1 << 42);

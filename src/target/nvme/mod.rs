@@ -13,7 +13,7 @@ mod tests;
 pub use command::encode;
 pub use in_use::held;
 pub use status::Status;
-pub use sysfs::Controller;
+pub use sysfs::{Controller, Found};
 
 use super::ioctl;
 use crate::error::{Error, ErrorKind};
@@ -37,10 +37,15 @@ pub struct Namespace {
     pub nsid: u32,
     /// A block has `1 << lba_shift` bytes.
     pub lba_shift: u8,
+    /// The number of its LBA format.
+    pub format: u8,
     /// Bytes.
     pub size: u64,
     /// All limits of a command.
     pub geometry: Geometry,
+    /// What the drive itself says is the most bytes of a command (MDTS), and what the driver does: `max_hw_sectors_kb`.
+    pub mdts: Option<u64>,
+    pub driver_bytes: Option<u64>,
     /// What to give every command as its `timeout_ms`: not less than the driver's own.
     pub timeout_ms: u32,
     /// The block device that shows it, such as `nvme0n1`; None where there is no sysfs.
@@ -56,6 +61,11 @@ pub struct Namespace {
     pub write_cache: bool,
     pub serial: String,
     pub model: String,
+}
+
+/// What sysfs says of the namespace whose generic node has this device number.
+pub fn found(major: u64, minor: u64) -> io::Result<Found> {
+    sysfs::find(Path::new("/sys"), major, minor)
 }
 
 /// The controllers behind a disk of `/sys/block`; `None`: it is no NVMe disk.
@@ -170,14 +180,18 @@ fn open_in(
     let timeout_ms =
         found.as_ref().map_or_else(|| sysfs::driver_timeout_ms(places.sys), |found| found.timeout_ms);
     let poll = found.as_ref().is_some_and(|found| found.poll);
+    let driver_bytes = found.as_ref().map(|found| found.max_bytes);
     let (block_name, controllers) = found.map(|found| (found.block, found.controllers)).unzip();
     let controllers: Vec<Controller> = controllers.unwrap_or_default();
     let node = controllers.first().and_then(|first| first.node);
     Ok(Namespace {
         nsid,
         lba_shift: namespace.lba_shift,
+        format: namespace.format,
         size: namespace.size(),
         geometry,
+        mdts: controller.max_bytes,
+        driver_bytes,
         timeout_ms,
         block_name,
         node: node.filter(|_| controllers.iter().all(|it| it.node == node)),

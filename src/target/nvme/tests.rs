@@ -55,7 +55,8 @@ fn a_status_is_no_errno() {
 }
 
 fn limits(found: Option<(u64, u32)>, mdts: Option<u64>, lba_shift: u8, command_size: u32) -> (u32, u32) {
-    let namespace = IdentifyNamespace { blocks: 8, lba_shift, metadata: 0, write_protected: false };
+    let namespace =
+        IdentifyNamespace { blocks: 8, lba_shift, format: 0, metadata: 0, write_protected: false };
     let (serial, model) = (String::new(), String::new());
     let controller = IdentifyController { serial, model, max_bytes: mdts, write_cache: false };
     let found = found.map(|(max_bytes, max_segments)| sysfs::Found {
