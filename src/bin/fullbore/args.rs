@@ -365,7 +365,7 @@ impl BenchArgs {
 }
 
 /// Parses how many lanes: a number or the name of a rule.
-fn lanes(text: &str) -> Result<Lanes, String> {
+pub fn lanes(text: &str) -> Result<Lanes, String> {
     match text {
         "auto" => Ok(Lanes::Auto),
         "queue" => Ok(Lanes::PerQueue),

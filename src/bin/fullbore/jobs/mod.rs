@@ -1,0 +1,64 @@
+//! fio's language: jobs on the command line and in job files, run by the engine, reported in fio's forms.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+
+use crate::failure::Failure;
+
+mod ini;
+mod keys;
+mod line;
+mod reference;
+mod script;
+mod spec;
+mod table;
+#[cfg(test)]
+mod tests;
+mod unsupported;
+mod value;
+
+use spec::Job;
+
+/// Looks at the words behind `bench`: answers what became of them, or `None` when they ask for the table of arms.
+pub fn front(words: &[OsString]) -> Option<Result<(), Failure>> {
+    let words: Result<Vec<String>, _> = words.iter().map(|word| word.clone().into_string()).collect();
+    // A file name that is no text is for the table of arms; jobs are text.
+    let Ok(words) = words else { return None };
+    for word in &words {
+        match word.trim_start_matches('-') {
+            "help-all" => return Some(print(&reference::help_all())),
+            "help" | "h" if word.starts_with('-') => return Some(print(reference::SHORT)),
+            _ => {}
+        }
+    }
+    if line::asks_for_jobs(&words) {
+        return Some(run(&words));
+    }
+    line::check_arms(&words).err().map(Err)
+}
+
+/// A reader that went away is no failure.
+fn print(text: &str) -> Result<(), Failure> {
+    let _ = io::stdout().write_all(text.as_bytes());
+    Ok(())
+}
+
+fn run(words: &[String]) -> Result<(), Failure> {
+    let script = line::read(words, &|name| std::env::var(name).ok())?;
+    if script.has("showcmd") {
+        return print(&format!("{}\n", script.command_line()));
+    }
+    let jobs = script.sections.iter().map(Job::of).collect::<Result<Vec<_>, _>>()?;
+    if script.has("readonly")
+        && let Some(job) = jobs.iter().find(|job| job.rw.writes)
+    {
+        let (name, rw) = (&job.name, job.rw.name());
+        return Err(Failure::Setup(format!(
+            "job {name}: rw={rw} writes: leave out --readonly, or write rw=read"
+        )));
+    }
+    if script.has("parse-only") {
+        return Ok(());
+    }
+    Err(Failure::setup("jobs are read and not run yet: --parse-only checks them, --showcmd prints them"))
+}
