@@ -143,11 +143,8 @@ impl Reader<'_> {
 type Machine = (&'static str, fn() -> u64);
 
 fn machine() -> [Machine; 3] {
-    /// From what the kernel tells every process of itself (AT_PAGESZ is 6).
     fn pagesize() -> u64 {
-        let words = fs::read("/proc/self/auxv").unwrap_or_default();
-        let words: Vec<u64> = words.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
-        words.chunks_exact(2).find(|pair| pair[0] == 6).map_or(4096, |pair| pair[1])
+        super::run::usage::auxv(6).unwrap_or(4096) // AT_PAGESZ
     }
     fn ncpus() -> u64 {
         std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u64)

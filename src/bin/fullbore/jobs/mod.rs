@@ -4,11 +4,14 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 
 use crate::failure::Failure;
+use crate::stop;
 
 mod ini;
 mod keys;
 mod line;
 mod reference;
+mod report;
+mod run;
 mod script;
 mod spec;
 mod table;
@@ -17,6 +20,7 @@ mod tests;
 mod unsupported;
 mod value;
 
+use report::Report;
 use spec::Job;
 
 /// Looks at the words behind `bench`: answers what became of them, or `None` when they ask for the table of arms.
@@ -32,7 +36,7 @@ pub fn front(words: &[OsString]) -> Option<Result<(), Failure>> {
         }
     }
     if line::asks_for_jobs(&words) {
-        return Some(run(&words));
+        return Some(run_jobs(&words));
     }
     line::check_arms(&words).err().map(Err)
 }
@@ -43,7 +47,7 @@ fn print(text: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-fn run(words: &[String]) -> Result<(), Failure> {
+fn run_jobs(words: &[String]) -> Result<(), Failure> {
     let script = line::read(words, &|name| std::env::var(name).ok())?;
     if script.has("showcmd") {
         return print(&format!("{}\n", script.command_line()));
@@ -60,5 +64,7 @@ fn run(words: &[String]) -> Result<(), Failure> {
     if script.has("parse-only") {
         return Ok(());
     }
-    Err(Failure::setup("jobs are read and not run yet: --parse-only checks them, --showcmd prints them"))
+    stop::install()?;
+    let mut report = Report::new(&script, &jobs)?;
+    run::run(&jobs, &mut report)
 }

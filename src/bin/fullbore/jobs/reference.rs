@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::keys::{self, Key, Scope};
+#[cfg(test)]
 use super::unsupported::UNSUPPORTED;
 
 /// What `--help` says: the keys that are used most.
@@ -80,7 +81,8 @@ fn both(key: &Key) -> String {
     }
 }
 
-/// `docs/bench-keys.md`.
+/// `docs/bench-keys.md`, which a test compares and writes.
+#[cfg(test)]
 pub fn page() -> String {
     let mut out = String::from(HEAD);
     for (title, scope) in SCOPES {
@@ -101,10 +103,12 @@ pub fn page() -> String {
 }
 
 /// A bar would end the cell.
+#[cfg(test)]
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
 
+#[cfg(test)]
 const HEAD: &str = "\
 # The keys of `fullbore bench`
 

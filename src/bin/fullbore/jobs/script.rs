@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::keys::{self, Key, Kind, Scope};
+use super::keys::{self, Key, Kind};
 use crate::failure::Failure;
 use crate::units;
 
@@ -39,17 +39,15 @@ impl Setting {
             Ok(key) => key,
             Err(why) => return wrong(why),
         };
-        match (key.scope, &at) {
-            (Scope::Arms, _) => {
-                return wrong("it is of the table of arms, not of jobs: leave it out, or --name".into());
-            }
-            (Scope::Run | Scope::All, At::Line(..)) => {
+        if key.is_of_the_run() {
+            if matches!(at, At::Line(..)) {
                 return wrong(format!(
                     "it is about the whole run: give it on the command line, --{}",
                     key.name
                 ));
             }
-            _ => {}
+        } else if !key.is_of_jobs() {
+            return wrong("it is of the table of arms, not of jobs: leave it out, or --name".into());
         }
         let value = value.map(|text| text.trim().to_owned());
         if !key.kind.may_be_bare() && value.as_deref().is_none_or(str::is_empty) {

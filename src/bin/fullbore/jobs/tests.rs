@@ -29,8 +29,13 @@ fn script(line: &str) -> Result<Script, Failure> {
     line::read(&words(line), &env)
 }
 
-fn jobs(line: &str) -> Result<Vec<Job>, Failure> {
+pub fn jobs(line: &str) -> Result<Vec<Job>, Failure> {
     script(line)?.sections.iter().map(Job::of).collect()
+}
+
+/// One job, called `a`, by its keys.
+pub fn job(line: &str) -> Job {
+    jobs(&format!("--name=a {line}")).unwrap().remove(0)
 }
 
 fn folder() -> PathBuf {
