@@ -12,6 +12,8 @@ mod line;
 mod reference;
 mod report;
 mod run;
+#[cfg(test)]
+mod run_tests;
 mod script;
 mod spec;
 mod table;

@@ -25,7 +25,7 @@ fn words(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
 }
 
-fn script(line: &str) -> Result<Script, Failure> {
+pub fn script(line: &str) -> Result<Script, Failure> {
     line::read(&words(line), &env)
 }
 

@@ -124,6 +124,7 @@ impl<'a> Worker<'a> {
         let ready = self.section.pin_clone(self.number).and_then(|()| self.prepare());
         start.wait();
         start.wait();
+        let is_ready = ready.is_ok();
         if let Err(failure) = ready {
             self.fail(EIO, failure);
         }
@@ -134,7 +135,10 @@ impl<'a> Worker<'a> {
             let mut state = self.live.state();
             (state.from, state.ramping) = (Some(started), !self.job.ramp_time.is_zero());
         }
-        self.measured(started, &mut before);
+        // One that is not ready may have lost a slot: it runs nothing.
+        if is_ready {
+            self.measured(started, &mut before);
+        }
         let mut state = self.live.state();
         (state.ended, state.ramping) = (Some(Instant::now()), false);
         state.usage = usage::of_this_thread() - before;
