@@ -44,6 +44,7 @@ impl Rw {
 pub enum Format {
     Normal,
     Json,
+    Csv,
 }
 
 /// What else does the same work, to be compared with.
@@ -123,7 +124,7 @@ pub struct BenchArgs {
     /// Write to a device although it is mounted, held or has partitions
     #[arg(long)]
     pub force: bool,
-    /// normal or json
+    /// normal, json or csv
     #[arg(
         long,
         alias = "output_format",
@@ -183,7 +184,7 @@ pub struct Plan {
     pub verify: bool,
     pub destructive: bool,
     pub force: bool,
-    pub json: bool,
+    pub format: Format,
     pub output: Option<PathBuf>,
     pub compare: bool,
     pub memory: Memory,
@@ -268,7 +269,7 @@ impl BenchArgs {
             verify: self.verify,
             destructive: self.allow_destructive,
             force: self.force,
-            json: self.output_format == Format::Json,
+            format: self.output_format,
             output: self.output,
             compare: self.compare.is_some(),
         })

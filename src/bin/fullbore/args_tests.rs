@@ -5,7 +5,7 @@ use fullbore::Lanes;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::args::{BenchArgs, Limit, Plan};
+use crate::args::{BenchArgs, Format, Limit, Plan};
 use crate::failure::Failure;
 use crate::options::{Memory, Requests};
 
@@ -29,7 +29,7 @@ fn the_defaults_are_those_of_the_readme() {
     assert_eq!((plan.bs, plan.cmd_size, plan.lane_depth, plan.jobs), (20 << 20, 128 << 10, 32, 1));
     assert_eq!(plan.depths, [1, 2, 4, 8, 16, 32]);
     assert_eq!(plan.new_file_size(), 1 << 30);
-    assert!(plan.verify && !plan.destructive && !plan.json && !plan.compare);
+    assert!(plan.verify && !plan.destructive && plan.format == Format::Normal && !plan.compare);
     assert_eq!(plan.limit, Limit { time_based: false, runtime: None });
 }
 
@@ -42,7 +42,8 @@ fn fios_style_is_understood() {
     assert_eq!((plan.bs, plan.cmd_size, plan.size), (8 << 20, 64 << 10, Some(2 << 30)));
     assert_eq!((plan.depths, plan.jobs, plan.lanes), (vec![4], 2, Lanes::Count(3)));
     assert_eq!(plan.limit, Limit { time_based: true, runtime: Some(Duration::from_secs(10)) });
-    assert!(plan.rw.writes() && plan.rw.random() && !plan.verify && plan.destructive && plan.json);
+    assert!(plan.rw.writes() && plan.rw.random() && !plan.verify && plan.destructive);
+    assert_eq!(plan.format, Format::Json);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::{env, fs, process};
 
 use fullbore::{Engine, Lanes};
 
-use crate::args::{Limit, Plan, Rw};
+use crate::args::{Format, Limit, Plan, Rw};
 use crate::content;
 use crate::member::Member;
 use crate::options::Memory;
@@ -49,7 +49,7 @@ fn plan(filename: PathBuf, size: u64) -> Plan {
         verify: true,
         destructive: false,
         force: false,
-        json: false,
+        format: Format::Normal,
         output: None,
         compare: false,
         memory: Memory::default(),

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use fullbore::LaneStats;
 use serde_json::{Value, json};
 
-use crate::args::Plan;
+use crate::args::{Format, Plan};
 use crate::arm::Outcome;
 use crate::compare::Compared;
 use crate::counted;
@@ -74,7 +74,7 @@ impl<'a> Report<'a> {
 
     /// Lines for people. A reader that went away (`| head`) is no reason to stop measuring or to fail.
     pub fn say(&mut self, lines: &[String]) {
-        if !self.plan.json {
+        if self.plan.format == Format::Normal {
             let _ = lines.iter().try_for_each(|line| writeln!(self.out, "{line}"));
             let _ = self.out.flush();
         }
@@ -93,10 +93,11 @@ impl<'a> Report<'a> {
 
     /// Writes what is left to write. `failure` is why the run ended early, if it did.
     pub fn finish(&mut self, failure: Option<&Failure>) -> Result<(), Failure> {
-        if !self.plan.json {
-            return Ok(());
-        }
-        let text = format!("{:#}\n", self.json(failure));
+        let text = match self.plan.format {
+            Format::Normal => return Ok(()),
+            Format::Json => format!("{:#}\n", self.json(failure)),
+            Format::Csv => json::csv(self.plan, &self.facts, &self.rows),
+        };
         match self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush()) {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
                 Err(Failure::Setup(format!("writing the report: {error}")))

@@ -21,6 +21,7 @@ mod table;
 mod tests;
 mod unsupported;
 mod value;
+mod words;
 
 use report::Report;
 use spec::Job;

@@ -2,6 +2,7 @@
 
 use super::Shown;
 use crate::jobs::run::stats::{READ, WRITE};
+use crate::json::cell;
 
 const HEAD: &str = "job,group,jobs,rw,way,bs,iodepth,bytes,seconds,bytes_per_s,iops,lat_mean_ns,lat_p50_ns,lat_p99_ns,lat_max_ns,\
                     cpu_s_per_gib,max_commands_in_flight,max_objects_in_flight,path,error\n";
@@ -40,16 +41,7 @@ fn row(one: &Shown<'_>, way: usize) -> Option<String> {
         one.path(),
         one.failed.as_ref().map_or_else(|| "0".into(), |(errno, _)| errno.to_string()),
     ];
-    Some(cells.map(|cell| quoted(&cell)).join(",") + "\n")
-}
-
-/// A cell with a comma or a quote stands in quotes (RFC 4180).
-pub fn quoted(cell: &str) -> String {
-    if cell.contains([',', '"', '\n']) {
-        format!("\"{}\"", cell.replace('"', "\"\""))
-    } else {
-        cell.to_owned()
-    }
+    Some(cells.map(|text| cell(&text)).join(",") + "\n")
 }
 
 #[cfg(test)]
@@ -57,8 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cells_with_commas_are_quoted() {
-        assert_eq!([quoted("a"), quoted("a,b"), quoted("a\"b")], ["a", "\"a,b\"", "\"a\"\"b\""]);
+    fn without_jobs_there_are_titles_alone() {
         assert_eq!(table(&[]), HEAD);
     }
 }

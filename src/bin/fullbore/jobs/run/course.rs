@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use super::stats::{READ, WRITE};
-use crate::jobs::spec::{Job, Pattern};
+use crate::jobs::spec::Job;
+use crate::jobs::words::Pattern;
 use crate::work::permuted;
 
 /// A part of a file that a clone works on, in whole objects.

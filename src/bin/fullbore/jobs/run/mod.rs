@@ -14,6 +14,7 @@ mod check;
 mod course;
 pub mod disks;
 mod files;
+mod live;
 mod section;
 pub mod stats;
 pub mod unit;
@@ -22,9 +23,10 @@ mod worker;
 
 use disks::Disks;
 use files::Made;
+use live::Live;
 use section::{Look, Section};
 use unit::Unit;
-use worker::{Live, Worker};
+use worker::Worker;
 
 /// How often the running jobs are looked at.
 const TICK: Duration = Duration::from_millis(100);

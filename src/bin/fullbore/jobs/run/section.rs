@@ -15,8 +15,9 @@ use super::usage::{self, Usage};
 use crate::args::ALIGN;
 use crate::counted::{self, Counted};
 use crate::failure::Failure;
-use crate::jobs::spec::{Job, Theirs};
+use crate::jobs::spec::Job;
 use crate::jobs::value;
+use crate::jobs::words::Theirs;
 use crate::pool::available;
 use crate::units::{count, human};
 

@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use super::live::Live;
 use super::section::Section;
 use super::stats::{Counts, READ, Sum, WRITE};
 use super::usage::Usage;
-use super::worker::Live;
 use super::{Watch, Wave};
 use crate::jobs::report::{Shown, Timing};
 use crate::jobs::spec::Job;

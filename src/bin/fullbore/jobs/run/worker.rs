@@ -1,8 +1,8 @@
 //! A clone of a job: a thread that keeps its depth in flight, at its pace, until its time or its I/O is over.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Barrier, Mutex, MutexGuard, PoisonError};
+use std::sync::Barrier;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,7 @@ use fullbore::{Client, Completion, Transfer};
 
 use super::check::Check;
 use super::course::{Course, Io, Pace};
+use super::live::Live;
 use super::section::{Part, Section, of};
 use super::stats::{Counts, READ};
 use super::usage::{self, Usage};
@@ -18,43 +19,6 @@ use crate::direct::Op;
 use crate::failure::Failure;
 use crate::jobs::spec::Job;
 use crate::stop;
-
-/// What is known of a clone, while it runs and after.
-#[derive(Debug, Default)]
-pub struct State {
-    pub counts: Counts,
-    /// When counting began, and when the last I/O ended.
-    pub from: Option<Instant>,
-    pub ended: Option<Instant>,
-    /// Nothing is counted yet.
-    pub ramping: bool,
-    /// Bytes that it is to move, unless its time ends it before.
-    pub planned: u64,
-    /// Of its thread.
-    pub usage: Usage,
-    /// The first failure, with an errno.
-    pub failed: Option<(i32, Failure)>,
-}
-
-/// A clone as others see it.
-#[derive(Debug, Default)]
-pub struct Live {
-    state: Mutex<State>,
-    /// I/Os in flight.
-    pub flying: AtomicU64,
-    /// The engine was looked at after the last I/O that counts.
-    looked_at: AtomicBool,
-}
-
-impl Live {
-    pub fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub fn was_looked_at(&self) {
-        self.looked_at.store(true, Ordering::Release);
-    }
-}
 
 /// A buffer and the transfer that it is in.
 struct Slot {
@@ -144,7 +108,7 @@ impl<'a> Worker<'a> {
         state.usage = usage::of_this_thread() - before;
         let failed = state.failed.is_some();
         drop(state);
-        while self.job.rw.writes && !self.live.looked_at.load(Ordering::Acquire) {
+        while self.job.rw.writes && !self.live.is_looked_at() {
             thread::sleep(Duration::from_millis(1));
         }
         if !failed && let Err(failure) = self.finish() {
