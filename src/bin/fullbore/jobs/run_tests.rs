@@ -184,6 +184,7 @@ fn a_job_that_would_overwrite_is_refused_and_one_of_this_run_is_not() {
         ("--name=a --filename=f --size=2m", "lower size"),
         ("--name=a --filename=f --bs=2m", "do not hold one object"),
         ("--name=a --filename=none", "nothing says how large"),
+        ("--name=a --filename=none --size=1k", "do not hold one object"),
         ("--name=a --filename=none --size=1m --allow_file_create=0", "allow_file_create"),
         ("--name=a --filename=f --ioengine=io_uring_cmd", "needs an NVMe namespace"),
         ("--name=a --filename=f --hipri", "polled"),

@@ -78,7 +78,6 @@ impl Eta {
             let _ = write!(io::stderr(), "\r{:<100}\r", "");
             self.on_line = false;
         }
-        self.last = None;
     }
 }
 

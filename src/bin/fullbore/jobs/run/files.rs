@@ -118,7 +118,8 @@ impl Made {
                     );
                 }
                 let Some(&bytes) = self.needs.get(path) else {
-                    return refuse("it is to be made, and nothing says how large: add size=1g".into());
+                    let why = range(job, 0, names(job, 0).len(), None).err();
+                    return refuse(why.unwrap_or_else(|| "nothing says how large it is: add size=1g".into()));
                 };
                 if let Err(why) = make(job, path, bytes.next_multiple_of(ALIGN), seed) {
                     return why.map_or(Err(Failure::Stopped), refuse);
