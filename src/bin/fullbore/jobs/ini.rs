@@ -68,7 +68,7 @@ impl Reader<'_> {
         self.in_global = name == "global";
         if !self.in_global {
             let (name, inherited) = (name.to_owned(), self.defaults.clone());
-            self.sections.push(Section { name, inherited, own: Vec::new() });
+            self.sections.push(Section { name, inherited, own: Vec::new(), swept: None });
         }
     }
 

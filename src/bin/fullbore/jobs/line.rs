@@ -73,7 +73,7 @@ impl Reader {
             self.end_section();
             if setting.text() != "global" {
                 let (name, inherited) = (setting.text().to_owned(), self.defaults.clone());
-                self.current = Some(Section { name, inherited, own: Vec::new() });
+                self.current = Some(Section { name, inherited, own: Vec::new(), swept: None });
             }
         } else if setting.key.is_of_the_run() {
             self.script.run.push(setting);

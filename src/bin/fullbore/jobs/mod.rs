@@ -16,6 +16,7 @@ mod run;
 mod run_tests;
 mod script;
 mod spec;
+mod sweep;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -33,7 +34,7 @@ pub fn front(words: &[OsString]) -> Option<Result<(), Failure>> {
     let Ok(words) = words else { return None };
     for word in &words {
         match word.trim_start_matches('-') {
-            "help-all" => return Some(print(&reference::help_all())),
+            "help-all" if word.starts_with('-') => return Some(print(&reference::help_all())),
             "help" | "h" if word.starts_with('-') => return Some(print(reference::SHORT)),
             _ => {}
         }
@@ -51,10 +52,11 @@ fn print(text: &str) -> Result<(), Failure> {
 }
 
 fn run_jobs(words: &[String]) -> Result<(), Failure> {
-    let script = line::read(words, &|name| std::env::var(name).ok())?;
+    let mut script = line::read(words, &|name| std::env::var(name).ok())?;
     if script.has("showcmd") {
         return print(&format!("{}\n", script.command_line()));
     }
+    sweep::expand(&mut script)?;
     let jobs = script.sections.iter().map(Job::of).collect::<Result<Vec<_>, _>>()?;
     if script.has("readonly")
         && let Some(job) = jobs.iter().find(|job| job.rw.writes)

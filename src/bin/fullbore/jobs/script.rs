@@ -117,6 +117,8 @@ pub struct Section {
     pub inherited: Vec<Setting>,
     /// What it says itself.
     pub own: Vec<Setting>,
+    /// The key and value of a sweep that it was made for.
+    pub swept: Option<(&'static str, String)>,
 }
 
 impl Section {

@@ -79,6 +79,8 @@ pub struct Job {
     pub mapped: bool,
     pub destructive: bool,
     pub force: bool,
+    /// The key and value of a sweep that it is a part of.
+    pub swept: Option<(&'static str, String)>,
     /// What is done otherwise than in fio, for the report.
     pub notes: Vec<String>,
 }
@@ -146,6 +148,7 @@ impl Job {
             mapped: false,
             destructive: false,
             force: false,
+            swept: None,
             notes: Vec::new(),
         }
     }
@@ -153,6 +156,7 @@ impl Job {
     /// Reads a section.
     pub fn of(section: &Section) -> Result<Self, Failure> {
         let mut job = Self::named(section.name.clone());
+        job.swept.clone_from(&section.swept);
         for setting in section.settings() {
             let known = job.files_and_sizes(setting)?
                 || job.io(setting)?

@@ -296,6 +296,7 @@ pub const OURS: &[Key] = &[
         "lets writes go to a file or device that was there before. In a job file allow_destructive=1",
     ),
     own("force", Flag, Both, "lets them go to a device that is mounted, held or has partitions, too"),
+    own("sweep", Text, Run, "KEY=A,B,C: runs all jobs once for each value, and prints a table with a curve"),
     own("arm", List, Arms, "arms to run: serial, and objects in flight"),
     own("repeat", Int, Arms, "rounds over the arms (default 1)"),
     own("seconds", Time, Arms, "runtime and time_based in one"),

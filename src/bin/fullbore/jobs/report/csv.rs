@@ -5,7 +5,7 @@ use crate::jobs::run::stats::{READ, WRITE};
 use crate::json::cell;
 
 const HEAD: &str = "job,group,jobs,rw,way,bs,iodepth,bytes,seconds,bytes_per_s,iops,lat_mean_ns,lat_p50_ns,lat_p99_ns,lat_max_ns,\
-                    cpu_s_per_gib,max_commands_in_flight,max_objects_in_flight,path,error\n";
+                    cpu_s_per_gib,max_commands_in_flight,max_objects_in_flight,path,swept,error\n";
 
 pub fn table(shown: &[Shown<'_>]) -> String {
     let rows = shown.iter().flat_map(|one| [READ, WRITE].map(|way| row(one, way)));
@@ -39,6 +39,7 @@ fn row(one: &Shown<'_>, way: usize) -> Option<String> {
         one.facts.most_commands.to_string(),
         one.counts.most.to_string(),
         one.path(),
+        one.job.swept.as_ref().map_or_else(String::new, |(key, value)| format!("{key}={value}")),
         one.failed.as_ref().map_or_else(|| "0".into(), |(errno, _)| errno.to_string()),
     ];
     Some(cells.map(|text| cell(&text)).join(",") + "\n")

@@ -190,6 +190,7 @@ fn fullbore(one: &Shown<'_>) -> Value {
         "first_mismatch": checked.first,
         "note": facts.note,
         "notes": one.notes,
+        "swept": one.job.swept.as_ref().map(|(key, value)| json!({ "key": key, "value": value })),
         "error": one.failed.as_ref().map(|(_, words)| words),
     })
 }
