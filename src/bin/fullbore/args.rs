@@ -7,6 +7,7 @@ use clap::{ArgAction, ValueEnum};
 use fullbore::Lanes;
 
 use crate::failure::Failure;
+use crate::kv_workload::{KvArgs, KvPlan};
 use crate::member;
 use crate::options::{Memory, MoreArgs, Requests, TargetKind};
 use crate::units;
@@ -142,6 +143,8 @@ pub struct BenchArgs {
     pub compare: Option<Rival>,
     #[command(flatten)]
     pub more: MoreArgs,
+    #[command(flatten)]
+    pub kv: KvArgs,
 }
 
 const AFTER_HELP: &str = "\
@@ -192,6 +195,8 @@ pub struct Plan {
     pub mapped: bool,
     /// Instead of objects, requests are in flight: transfers of many objects.
     pub requests: Option<Requests>,
+    /// The cache of a model, whose objects and requests these are.
+    pub kv: Option<KvPlan>,
     /// Whether the serial arm runs, if that was said.
     pub serial: Option<bool>,
     /// Rounds over the arms.
@@ -200,6 +205,8 @@ pub struct Plan {
 
 /// Objects in flight of the engine's arms when `--iodepth` names none.
 const DEPTHS: [usize; 6] = [1, 2, 4, 8, 16, 32];
+/// Bytes of an object unless it is said.
+pub const OBJECT: u64 = 20 << 20;
 const DEFAULT_SIZE: u64 = 1 << 30;
 /// What an engine has under way at most.
 const MOST_TRANSFERS: usize = 65_536;
@@ -229,7 +236,8 @@ impl Plan {
 
 impl BenchArgs {
     /// Checks what can be checked before anything is opened. Each refusal is one line with its remedy.
-    pub fn plan(self) -> Result<Plan, Failure> {
+    pub fn plan(mut self) -> Result<Plan, Failure> {
+        let kv = self.lay_out_kv()?;
         self.check_numbers()?;
         self.check_sizes()?;
         self.check_combinations()?;
@@ -253,6 +261,7 @@ impl BenchArgs {
             serial: arms.map(|arms| arms.serial),
             repeat: self.more.repeat,
             requests,
+            kv,
             files,
             stripe: self.stripe,
             bs: self.bs,

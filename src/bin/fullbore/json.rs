@@ -50,6 +50,9 @@ pub fn arm(plan: &Plan, facts: &Facts, row: &Row) -> Value {
         arm["requests"] = looped.completed.len().into();
         arm["completed_s"] = looped.completed.iter().map(|at| at.as_secs_f64()).collect();
         arm["marks"] = looped.marks.iter().map(mark).collect();
+        if let Some(kv) = &plan.kv {
+            arm["kv"] = kv.json(&looped.loads, row.iodepth);
+        }
         if requests.probe {
             arm["urgent"] = urgent(looped);
         }
@@ -177,6 +180,7 @@ mod tests {
     fn people_and_programs_read_of_marks_and_urgent_loads() {
         let times = LatencySummary { p50: 1_000_000, p99: 2_000_000, max: 3_000_000 };
         let looped = Looped {
+            loads: Vec::new(),
             completed: vec![Duration::from_secs(1)],
             marks: vec![(1, times), (2, times), (205, times)],
             urgent: vec![(Duration::from_millis(2), 8), (Duration::from_millis(3), 7)],

@@ -20,6 +20,8 @@ mod failure;
 mod fio;
 mod jobs;
 mod json;
+mod kv;
+mod kv_workload;
 mod member;
 mod options;
 mod place;

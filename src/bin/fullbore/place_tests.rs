@@ -55,6 +55,7 @@ fn plan(filename: PathBuf, size: u64) -> Plan {
         memory: Memory::default(),
         mapped: false,
         requests: None,
+        kv: None,
         serial: None,
         repeat: 1,
     }

@@ -13,6 +13,7 @@ use crate::compare::Compared;
 use crate::counted;
 use crate::failure::Failure;
 use crate::json;
+use crate::kv_workload::KvPlan;
 use crate::place::{Place, Truth};
 use crate::units::{count, human, nanos, short};
 use crate::verify::Verified;
@@ -84,6 +85,9 @@ impl<'a> Report<'a> {
         self.say(&[line(&row)]);
         let probe = self.plan.requests.as_ref().is_some_and(|requests| requests.probe);
         let looped = row.outcome.looped.as_ref();
+        let of_kv =
+            self.plan.kv.as_ref().zip(looped).map(|(kv, looped)| kv.lines(&looped.loads, row.iodepth));
+        self.say(&of_kv.unwrap_or_default());
         self.say(&looped.map_or_else(Vec::new, |looped| json::lines(looped, probe)));
         // In a file there is room for it.
         let completions = looped.filter(|_| self.plan.output.is_some()).map(json::completions);
@@ -143,6 +147,7 @@ impl<'a> Report<'a> {
             let node = drive.node.map_or_else(String::new, |node| format!(", NUMA node {node}"));
             lines.push(format!("drive: {}, serial {}{node}", drive.model, drive.serial));
         }
+        lines.extend(plan.kv.as_ref().map(KvPlan::head));
         lines.push(format!("path: {}", facts.path));
         if plan.memory.on_gpu() || place.is_dax() {
             lines.push("note: no serial arm: a plain loop reads files to host memory".into());
