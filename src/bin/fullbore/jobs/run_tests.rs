@@ -91,6 +91,12 @@ fn a_job_moves_what_it_says() {
         let ours = &json["jobs"][0]["fullbore"];
         assert_eq!(number(&ours["paths"]["uring fixed buffered"]), ios * 65_536, "{line}: {ours}");
         assert!((1..=4).contains(&number(&ours["max_objects_in_flight"])), "{line}: {ours}");
+        let lanes = ours["each_lane"].as_array().unwrap();
+        // Each object is four commands.
+        let commands = lanes.iter().map(|lane| number(&lane["commands"])).sum::<u64>();
+        assert_eq!((lanes.len() as u64, commands), (number(&ours["lanes"]), ios * 4), "{line}: {ours}");
+        let enters = |lane: &Value| lane["occupancy"].as_object().unwrap().values().map(number).sum::<u64>();
+        assert!(lanes.iter().map(enters).sum::<u64>() > 0, "{line}: {ours}");
     }
 }
 

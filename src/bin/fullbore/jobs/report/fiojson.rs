@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde_json::{Map, Value, json};
 
 use super::normal::share_of_group;
-use super::{Disk, Shown};
+use super::{Disk, Lane, Shown};
 use crate::failure::Failure;
-use crate::jobs::run::stats::{BOUNDS, Bins, READ, Sum, WRITE, shares};
+use crate::jobs::run::stats::{BOUNDS, Bins, READ, Sum, WRITE, Way, shares};
 use crate::jobs::script::{Script, Setting};
 use crate::report::{ctime, date};
 
@@ -171,6 +171,11 @@ fn nothing() -> Value {
 
 fn fullbore(one: &Shown<'_>) -> Value {
     let (facts, checked) = (&one.facts, &one.counts.checked);
+    let mean = |of: fn(&Way) -> &Sum| {
+        let mut all = Sum::default();
+        one.counts.ways.iter().for_each(|way| all.merge(of(way)));
+        all.mean
+    };
     json!({
         "path": one.path(),
         "reason": facts.path,
@@ -183,6 +188,10 @@ fn fullbore(one: &Shown<'_>) -> Value {
         "mean_commands_in_flight": facts.mean_commands,
         "max_objects_in_flight": one.counts.most,
         "objects_in_flight": one.timing.flying,
+        // From submission to the first command, and from there to the last result.
+        "waiting_mean_ns": mean(|way| &way.slat),
+        "moving_mean_ns": mean(|way| &way.clat),
+        "each_lane": facts.each_lane.iter().map(lane).collect::<Vec<_>>(),
         "cpu_s_per_gib": one.cpu_s_per_gib(),
         "kernel_workers": facts.kernel_workers,
         "verified_bytes": checked.bytes,
@@ -192,6 +201,19 @@ fn fullbore(one: &Shown<'_>) -> Value {
         "notes": one.notes,
         "swept": one.job.swept.as_ref().map(|(key, value)| json!({ "key": key, "value": value })),
         "error": one.failed.as_ref().map(|(_, words)| words),
+    })
+}
+
+fn lane(lane: &Lane) -> Value {
+    let occupancy = lane.occupancy.iter().map(|(depth, enters)| (depth.to_string(), (*enters).into()));
+    json!({
+        "drive": lane.drive,
+        "queue": lane.queue,
+        "depth": lane.depth,
+        "cpus": lane.cpus,
+        "commands": lane.commands,
+        "occupancy": occupancy.collect::<Map<_, _>>(),
+        "command_lat_ns": { "p50": lane.p50, "p99": lane.p99 },
     })
 }
 

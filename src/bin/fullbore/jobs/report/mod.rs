@@ -64,6 +64,22 @@ pub struct Facts {
     pub storage_paths: BTreeMap<&'static str, u64>,
     pub kernel_workers: usize,
     pub note: Option<String>,
+    pub each_lane: Vec<Lane>,
+}
+
+/// A lane that served the job.
+#[derive(Debug, Clone, Default)]
+pub struct Lane {
+    pub drive: Option<String>,
+    pub queue: Option<u32>,
+    pub depth: u32,
+    pub cpus: String,
+    pub commands: u64,
+    /// Enters by the commands that they left in flight.
+    pub occupancy: BTreeMap<usize, u64>,
+    /// Times of its commands, since it was started, in nanoseconds.
+    pub p50: u64,
+    pub p99: u64,
 }
 
 /// What is said of a job, or of a group.

@@ -248,6 +248,7 @@ impl Watch {
             storage_paths: if on_gpu { counted.paths } else { Default::default() },
             kernel_workers: lanes.iter().map(|lane| lane.kernel_workers).sum(),
             note: section.note.clone(),
+            each_lane: self.from[number].each_lane(to),
         };
         (to.usage - self.from[number].usage, facts)
     }

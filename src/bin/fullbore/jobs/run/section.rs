@@ -15,6 +15,7 @@ use super::usage::{self, Usage};
 use crate::args::ALIGN;
 use crate::counted::{self, Counted};
 use crate::failure::Failure;
+use crate::jobs::report::Lane;
 use crate::jobs::spec::Job;
 use crate::jobs::value;
 use crate::jobs::words::Theirs;
@@ -121,6 +122,29 @@ impl Look {
             counted::between(&pick(self.lanes.clone()), &pick(later.lanes.clone()))
         };
         (of(counted::of_target), of(counted::of_gpus))
+    }
+
+    /// The same by lane.
+    pub fn each_lane(&self, later: &Self) -> Vec<Lane> {
+        let before = counted::of_target(self.lanes.clone());
+        let one = |(number, lane): (usize, LaneStats)| {
+            let old = before.get(number);
+            let old_enters =
+                |depth: usize| old.and_then(|old| old.occupancy.get(depth)).copied().unwrap_or(0);
+            let enters = lane.occupancy.iter().enumerate();
+            let enters = enters.map(|(depth, n)| (depth, n.saturating_sub(old_enters(depth))));
+            Lane {
+                commands: lane.commands.saturating_sub(old.map_or(0, |old| old.commands)),
+                occupancy: enters.filter(|(_, n)| *n > 0).collect(),
+                p50: lane.latency.quantile(0.5),
+                p99: lane.latency.quantile(0.99),
+                drive: lane.drive,
+                queue: lane.queue,
+                depth: lane.depth,
+                cpus: lane.cpus,
+            }
+        };
+        counted::of_target(later.lanes.clone()).into_iter().enumerate().map(one).collect()
     }
 }
 
