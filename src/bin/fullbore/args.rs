@@ -7,6 +7,7 @@ use clap::{ArgAction, ValueEnum};
 use fullbore::Lanes;
 
 use crate::failure::Failure;
+use crate::kv_workload::{KvArgs, KvPlan};
 use crate::member;
 use crate::options::{Memory, MoreArgs, Requests, TargetKind};
 use crate::units;
@@ -44,6 +45,7 @@ impl Rw {
 pub enum Format {
     Normal,
     Json,
+    Csv,
 }
 
 /// What else does the same work, to be compared with.
@@ -123,7 +125,7 @@ pub struct BenchArgs {
     /// Write to a device although it is mounted, held or has partitions
     #[arg(long)]
     pub force: bool,
-    /// normal or json
+    /// normal, json or csv
     #[arg(
         long,
         alias = "output_format",
@@ -141,6 +143,8 @@ pub struct BenchArgs {
     pub compare: Option<Rival>,
     #[command(flatten)]
     pub more: MoreArgs,
+    #[command(flatten)]
+    pub kv: KvArgs,
 }
 
 const AFTER_HELP: &str = "\
@@ -183,7 +187,7 @@ pub struct Plan {
     pub verify: bool,
     pub destructive: bool,
     pub force: bool,
-    pub json: bool,
+    pub format: Format,
     pub output: Option<PathBuf>,
     pub compare: bool,
     pub memory: Memory,
@@ -191,6 +195,8 @@ pub struct Plan {
     pub mapped: bool,
     /// Instead of objects, requests are in flight: transfers of many objects.
     pub requests: Option<Requests>,
+    /// The cache of a model, whose objects and requests these are.
+    pub kv: Option<KvPlan>,
     /// Whether the serial arm runs, if that was said.
     pub serial: Option<bool>,
     /// Rounds over the arms.
@@ -199,6 +205,8 @@ pub struct Plan {
 
 /// Objects in flight of the engine's arms when `--iodepth` names none.
 const DEPTHS: [usize; 6] = [1, 2, 4, 8, 16, 32];
+/// Bytes of an object unless it is said.
+pub const OBJECT: u64 = 20 << 20;
 const DEFAULT_SIZE: u64 = 1 << 30;
 /// What an engine has under way at most.
 const MOST_TRANSFERS: usize = 65_536;
@@ -228,7 +236,8 @@ impl Plan {
 
 impl BenchArgs {
     /// Checks what can be checked before anything is opened. Each refusal is one line with its remedy.
-    pub fn plan(self) -> Result<Plan, Failure> {
+    pub fn plan(mut self) -> Result<Plan, Failure> {
+        let kv = self.lay_out_kv()?;
         self.check_numbers()?;
         self.check_sizes()?;
         self.check_combinations()?;
@@ -252,6 +261,7 @@ impl BenchArgs {
             serial: arms.map(|arms| arms.serial),
             repeat: self.more.repeat,
             requests,
+            kv,
             files,
             stripe: self.stripe,
             bs: self.bs,
@@ -268,7 +278,7 @@ impl BenchArgs {
             verify: self.verify,
             destructive: self.allow_destructive,
             force: self.force,
-            json: self.output_format == Format::Json,
+            format: self.output_format,
             output: self.output,
             compare: self.compare.is_some(),
         })
@@ -365,7 +375,7 @@ impl BenchArgs {
 }
 
 /// Parses how many lanes: a number or the name of a rule.
-fn lanes(text: &str) -> Result<Lanes, String> {
+pub fn lanes(text: &str) -> Result<Lanes, String> {
     match text {
         "auto" => Ok(Lanes::Auto),
         "queue" => Ok(Lanes::PerQueue),

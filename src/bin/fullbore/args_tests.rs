@@ -5,7 +5,7 @@ use fullbore::Lanes;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::args::{BenchArgs, Limit, Plan};
+use crate::args::{BenchArgs, Format, Limit, Plan};
 use crate::failure::Failure;
 use crate::options::{Memory, Requests};
 
@@ -29,7 +29,7 @@ fn the_defaults_are_those_of_the_readme() {
     assert_eq!((plan.bs, plan.cmd_size, plan.lane_depth, plan.jobs), (20 << 20, 128 << 10, 32, 1));
     assert_eq!(plan.depths, [1, 2, 4, 8, 16, 32]);
     assert_eq!(plan.new_file_size(), 1 << 30);
-    assert!(plan.verify && !plan.destructive && !plan.json && !plan.compare);
+    assert!(plan.verify && !plan.destructive && plan.format == Format::Normal && !plan.compare);
     assert_eq!(plan.limit, Limit { time_based: false, runtime: None });
 }
 
@@ -42,7 +42,8 @@ fn fios_style_is_understood() {
     assert_eq!((plan.bs, plan.cmd_size, plan.size), (8 << 20, 64 << 10, Some(2 << 30)));
     assert_eq!((plan.depths, plan.jobs, plan.lanes), (vec![4], 2, Lanes::Count(3)));
     assert_eq!(plan.limit, Limit { time_based: true, runtime: Some(Duration::from_secs(10)) });
-    assert!(plan.rw.writes() && plan.rw.random() && !plan.verify && plan.destructive && plan.json);
+    assert!(plan.rw.writes() && plan.rw.random() && !plan.verify && plan.destructive);
+    assert_eq!(plan.format, Format::Json);
 }
 
 #[test]
@@ -117,6 +118,16 @@ fn bad_combinations_are_one_line_with_a_remedy() {
         "--repeat=0",
         "--seconds=0",
         "--seconds=1 --compare=fio",
+        "--workload=kv",
+        "--workload=kv --model=gpt-9",
+        "--workload=kv --model=llama-3.1-8b --bs=1m",
+        "--workload=kv --model=llama-3.1-8b --request_size=1g",
+        "--workload=kv --model=llama-3.1-8b --tp=3",
+        "--workload=kv --model=llama-3.1-8b --layers=3",
+        "--workload=kv --layers=3 --kv_heads=8",
+        "--workload=kv --model=llama-3.1-8b --kv_dtype=int3",
+        "--workload=kv --model=llama-3.1-8b --recompute_s=0",
+        "--workload=kv --model=llama-3.1-8b --iodepth=4",
     ] {
         let Err(Failure::Setup(text)) = plan(line) else { panic!("{line} was taken") };
         assert!(!text.contains('\n') && text.contains(": "), "{line}: {text}");
@@ -184,6 +195,30 @@ fn requests_are_asked_for_by_any_of_their_options() {
     assert_eq!(loops("--priority-probe --requests=9 --request_size=40m"), (vec![9], 40 << 20, 2, probe));
     assert_eq!(loops("--requests=64 --arm=1,16").0, [1, 16]);
     assert!(plan("--inflight=8 --arm=1").is_err());
+}
+
+#[test]
+fn a_models_cache_makes_objects_and_requests() {
+    let cache = |line: &str| {
+        let plan = plan(&format!("--workload=kv {line}")).unwrap();
+        (plan.bs, plan.item(), plan.depths.clone(), plan.kv.is_some())
+    };
+    let llama = "--model=llama-3.1-8b --tp=4 --tokens=32k --chunk_tokens=256";
+    assert_eq!(cache(&format!("{llama} --inflight=2")), (8 << 20, 1 << 30, vec![2], true));
+    assert_eq!(cache("--model=llama-3.1-70b --tp=4 --tokens=1k").0, 20 << 20);
+    assert_eq!(cache("--layers=32 --kv_heads=8 --head_size=128 --tokens=512").1, 64 << 20);
+    assert_eq!(cache("--layers=61 --latent=576 --tp=8 --tokens=256").0, 576 * 61 * 2 * 256);
+    assert_eq!(plan("").unwrap().kv, None);
+    for alone in [
+        "--model=llama-3.1-8b",
+        "--tp=4",
+        "--tokens=32k",
+        "--chunk_tokens=256",
+        "--kv_dtype=fp8",
+        "--layers=3",
+    ] {
+        assert!(plan(alone).is_err(), "{alone} means nothing without --workload=kv");
+    }
 }
 
 #[test]

@@ -50,11 +50,65 @@ pub fn arm(plan: &Plan, facts: &Facts, row: &Row) -> Value {
         arm["requests"] = looped.completed.len().into();
         arm["completed_s"] = looped.completed.iter().map(|at| at.as_secs_f64()).collect();
         arm["marks"] = looped.marks.iter().map(mark).collect();
+        if let Some(kv) = &plan.kv {
+            arm["kv"] = kv.json(&looped.loads, row.iodepth);
+        }
         if requests.probe {
             arm["urgent"] = urgent(looped);
         }
     }
     arm
+}
+
+/// The columns of csv, by their names in JSON.
+const COLUMNS: [&str; 20] = [
+    "arm",
+    "round",
+    "iodepth",
+    "bs",
+    "cmd_size",
+    "lanes",
+    "lane_depth",
+    "bytes",
+    "seconds",
+    "gbps",
+    "times_serial",
+    "max_commands_in_flight",
+    "mean_commands_in_flight",
+    "max_objects_in_flight",
+    "cpu_s_per_gib",
+    "lat_ns.p50",
+    "lat_ns.p99",
+    "lat_ns.max",
+    "path",
+    "verified",
+];
+
+/// The arms as a table of commas, a row each.
+pub fn csv(plan: &Plan, facts: &Facts, rows: &[Row]) -> String {
+    let mut lines = COLUMNS.join(",") + "\n";
+    for row in rows {
+        let arm = arm(plan, facts, row);
+        let cell = |column: &&str| {
+            let value = column.split('.').fold(&arm, |value, key| &value[key]);
+            match value {
+                Value::Null => String::new(),
+                Value::String(text) => cell(text),
+                other => other.to_string(),
+            }
+        };
+        lines += &(COLUMNS.iter().map(cell).collect::<Vec<_>>().join(",") + "\n");
+    }
+    lines
+}
+
+/// A cell with a comma or a quote stands in quotes (RFC 4180).
+pub fn cell(text: &str) -> String {
+    if text.contains([',', '"', '\n']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
 }
 
 fn latency(times: &LatencySummary) -> Value {
@@ -112,9 +166,21 @@ mod tests {
     use std::time::Duration;
 
     #[test]
+    fn arms_are_rows_of_commas() {
+        assert_eq!([cell("a"), cell("a,b"), cell("a\"b")], ["a", "\"a,b\"", "\"a\"\"b\""]);
+        let (plan, _) = crate::place_tests::nowhere();
+        let row = Row { arm: "engine", iodepth: 8, ..Row::default() };
+        let table = csv(&plan, &Facts::default(), &[row.clone(), row]);
+        let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split(',').collect()).collect();
+        assert_eq!((lines.len(), lines[0][0], lines[1][0], lines[2][2]), (3, "arm", "engine", "8"));
+        assert!(lines.iter().all(|line| line.len() == COLUMNS.len()), "{table}");
+    }
+
+    #[test]
     fn people_and_programs_read_of_marks_and_urgent_loads() {
         let times = LatencySummary { p50: 1_000_000, p99: 2_000_000, max: 3_000_000 };
         let looped = Looped {
+            loads: Vec::new(),
             completed: vec![Duration::from_secs(1)],
             marks: vec![(1, times), (2, times), (205, times)],
             urgent: vec![(Duration::from_millis(2), 8), (Duration::from_millis(3), 7)],

@@ -1,7 +1,10 @@
 //! The program `fullbore`: measures with the engine. Each subcommand is a module of its own.
 
+use std::env;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 
 mod args;
@@ -16,7 +19,10 @@ mod direct;
 mod doctor;
 mod failure;
 mod fio;
+mod jobs;
 mod json;
+mod kv;
+mod kv_workload;
 mod member;
 mod options;
 mod place;
@@ -33,6 +39,8 @@ mod units;
 mod verify;
 mod work;
 
+use failure::Failure;
+
 /// Moves large objects between storage and memory at the rate of the device, and measures it
 #[derive(Parser)]
 #[command(version)]
@@ -48,15 +56,38 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
-        Command::Bench(args) => bench::run(*args).map(|()| ExitCode::SUCCESS),
-        Command::Doctor(args) => doctor::run(args),
-    };
-    match result {
+    match run() {
         Ok(status) => status,
         Err(failure) => {
             eprintln!("fullbore: {failure}");
             failure.status().into()
         }
     }
+}
+
+fn run() -> Result<ExitCode, Failure> {
+    let words: Vec<OsString> = env::args_os().collect();
+    if words.get(1).is_some_and(|word| word == "bench")
+        && let Some(result) = jobs::front(&words[2..])
+    {
+        return result.map(|()| ExitCode::SUCCESS);
+    }
+    let cli = match Cli::try_parse_from(words) {
+        Ok(cli) => cli,
+        // Help and version are no failures; and where a word is missing, all of them are told.
+        Err(error) if error.exit_code() == 0 || error.kind() == MISSING => error.exit(),
+        Err(error) => return Err(Failure::Setup(one_line(&error.to_string()))),
+    };
+    match cli.command {
+        Command::Bench(args) => bench::run(*args).map(|()| ExitCode::SUCCESS),
+        Command::Doctor(args) => doctor::run(args),
+    }
+}
+
+const MISSING: ErrorKind = ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+
+/// The cause in a message of clap's: its first paragraph, the rest is about help.
+fn one_line(text: &str) -> String {
+    let cause = text.split("\n\n").next().unwrap_or(text).trim_start_matches("error: ");
+    cause.lines().map(str::trim).collect::<Vec<_>>().join(" ") + ": see `fullbore bench --help`"
 }

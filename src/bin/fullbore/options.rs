@@ -240,7 +240,7 @@ impl BenchArgs {
 }
 
 /// Parses where objects land.
-fn gpus(text: &str) -> Result<Gpus, String> {
+pub fn gpus(text: &str) -> Result<Gpus, String> {
     if text == "host" {
         return Ok(Gpus::default());
     }

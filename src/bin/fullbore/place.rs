@@ -230,7 +230,7 @@ impl Place {
     }
 }
 
-fn is_device_name(path: &Path) -> bool {
+pub fn is_device_name(path: &Path) -> bool {
     path.starts_with("/dev") && !path.starts_with("/dev/shm")
 }
 
@@ -290,7 +290,7 @@ fn free_bytes(folder: &Path) -> io::Result<Option<u64>> {
 }
 
 /// An error in words; the one that says nothing by itself is put into ours.
-fn why(error: &io::Error) -> String {
+pub fn why(error: &io::Error) -> String {
     match error.raw_os_error().map(Errno::from_raw) {
         Some(Errno::EINVAL) => "the file system does not take direct I/O (O_DIRECT)".into(),
         _ => error.to_string(),

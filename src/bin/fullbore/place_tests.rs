@@ -5,7 +5,7 @@ use std::{env, fs, process};
 
 use fullbore::{Engine, Lanes};
 
-use crate::args::{Limit, Plan, Rw};
+use crate::args::{Format, Limit, Plan, Rw};
 use crate::content;
 use crate::member::Member;
 use crate::options::Memory;
@@ -49,12 +49,13 @@ fn plan(filename: PathBuf, size: u64) -> Plan {
         verify: true,
         destructive: false,
         force: false,
-        json: false,
+        format: Format::Normal,
         output: None,
         compare: false,
         memory: Memory::default(),
         mapped: false,
         requests: None,
+        kv: None,
         serial: None,
         repeat: 1,
     }

@@ -159,7 +159,7 @@ pub fn see<T>(mem: &Mem, by: &mut PageBuf, look: impl FnOnce(&[u8]) -> T) -> Res
 }
 
 /// Memory that can be had without pushing others out, in bytes.
-fn available() -> u64 {
+pub fn available() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     let kib = line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok());

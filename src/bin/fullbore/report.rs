@@ -7,12 +7,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use fullbore::LaneStats;
 use serde_json::{Value, json};
 
-use crate::args::Plan;
+use crate::args::{Format, Plan};
 use crate::arm::Outcome;
 use crate::compare::Compared;
 use crate::counted;
 use crate::failure::Failure;
 use crate::json;
+use crate::kv_workload::KvPlan;
 use crate::place::{Place, Truth};
 use crate::units::{count, human, nanos, short};
 use crate::verify::Verified;
@@ -74,7 +75,7 @@ impl<'a> Report<'a> {
 
     /// Lines for people. A reader that went away (`| head`) is no reason to stop measuring or to fail.
     pub fn say(&mut self, lines: &[String]) {
-        if !self.plan.json {
+        if self.plan.format == Format::Normal {
             let _ = lines.iter().try_for_each(|line| writeln!(self.out, "{line}"));
             let _ = self.out.flush();
         }
@@ -84,6 +85,9 @@ impl<'a> Report<'a> {
         self.say(&[line(&row)]);
         let probe = self.plan.requests.as_ref().is_some_and(|requests| requests.probe);
         let looped = row.outcome.looped.as_ref();
+        let of_kv =
+            self.plan.kv.as_ref().zip(looped).map(|(kv, looped)| kv.lines(&looped.loads, row.iodepth));
+        self.say(&of_kv.unwrap_or_default());
         self.say(&looped.map_or_else(Vec::new, |looped| json::lines(looped, probe)));
         // In a file there is room for it.
         let completions = looped.filter(|_| self.plan.output.is_some()).map(json::completions);
@@ -93,10 +97,11 @@ impl<'a> Report<'a> {
 
     /// Writes what is left to write. `failure` is why the run ended early, if it did.
     pub fn finish(&mut self, failure: Option<&Failure>) -> Result<(), Failure> {
-        if !self.plan.json {
-            return Ok(());
-        }
-        let text = format!("{:#}\n", self.json(failure));
+        let text = match self.plan.format {
+            Format::Normal => return Ok(()),
+            Format::Json => format!("{:#}\n", self.json(failure)),
+            Format::Csv => json::csv(self.plan, &self.facts, &self.rows),
+        };
         match self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush()) {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
                 Err(Failure::Setup(format!("writing the report: {error}")))
@@ -142,6 +147,7 @@ impl<'a> Report<'a> {
             let node = drive.node.map_or_else(String::new, |node| format!(", NUMA node {node}"));
             lines.push(format!("drive: {}, serial {}{node}", drive.model, drive.serial));
         }
+        lines.extend(plan.kv.as_ref().map(KvPlan::head));
         lines.push(format!("path: {}", facts.path));
         if plan.memory.on_gpu() || place.is_dax() {
             lines.push("note: no serial arm: a plain loop reads files to host memory".into());
@@ -252,20 +258,35 @@ fn kernel() -> String {
         .map_or_else(|_| "unknown".into(), |text| text.trim().into())
 }
 
-/// A time as RFC 3339 writes it, in UTC.
-fn date(time: SystemTime) -> String {
+/// Days and seconds of the day since 1970, and the date as year, month and day.
+fn calendar(time: SystemTime) -> (u64, u64, [u64; 3]) {
     let seconds = time.duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    let (since, rest) = (seconds / 86_400, seconds % 86_400);
     // Days are counted from 1 March of a year 0 of 400-year eras, so that a leap day ends its year.
-    let days = days + 719_468;
+    let days = since + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
     let day = day - (365 * year + year / 4 - year / 100);
     let month = (5 * day + 2) / 153;
     let day = day - (153 * month + 2) / 5 + 1;
     let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = year + era * 400 + u64::from(month <= 2);
+    (since, rest, [year + era * 400 + u64::from(month <= 2), month, day])
+}
+
+/// A time as RFC 3339 writes it, in UTC.
+pub fn date(time: SystemTime) -> String {
+    let (_, rest, [year, month, day]) = calendar(time);
     format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
+}
+
+/// A time as ctime(3) writes it, in UTC.
+pub fn ctime(time: SystemTime) -> String {
+    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
+    const MONTHS: [&str; 12] =
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let (since, rest, [year, month, day]) = calendar(time);
+    let (weekday, month) = (DAYS[since as usize % 7], MONTHS[month as usize - 1]);
+    format!("{weekday} {month} {day:2} {:02}:{:02}:{:02} {year}", rest / 3600, rest / 60 % 60, rest % 60)
 }
 
 #[cfg(test)]
@@ -315,6 +336,7 @@ mod tests {
         assert_eq!(at(951_782_400), "2000-02-29T00:00:00Z");
         assert_eq!(at(1_735_689_599), "2024-12-31T23:59:59Z");
         assert_eq!(at(1_796_000_000), "2026-11-30T00:53:20Z");
+        assert_eq!(ctime(UNIX_EPOCH + Duration::from_secs(1_796_007_447)), "Mon Nov 30 02:57:27 2026");
     }
 
     #[test]

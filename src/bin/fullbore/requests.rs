@@ -12,6 +12,7 @@ use fullbore::{Client, Completion, ErrorKind, Marks, Mem, Priority, Transfer};
 use crate::args::Plan;
 use crate::arm::{LOOK, Outcome, Tally, Watch, aim, at_rest, most_workers, sum};
 use crate::failure::Failure;
+use crate::kv_workload::Load;
 use crate::options::Requests;
 use crate::pool::Part;
 use crate::progress::Progress;
@@ -22,6 +23,8 @@ use crate::work::{Clocks, Feed, Latency, LatencySummary, Order};
 /// What is known of a loop over requests beside its rate.
 #[derive(Debug, Clone, Default)]
 pub struct Looped {
+    /// Each request, in no order.
+    pub loads: Vec<Load>,
     /// From the start of the arm to the completion of each request, in order.
     pub completed: Vec<Duration>,
     /// Of each mark: the objects before it, and the times from a request's submission to its landing.
@@ -85,7 +88,7 @@ pub fn run(
     let marked = requests.mark_every.map(|every| marked(every.into(), plan.objects_an_item()));
     let marked = marked.unwrap_or_default();
     let mut users = Vec::new();
-    for mems in rig.items(inflight)? {
+    for mems in rig.items(inflight)?.into_iter().enumerate() {
         users.push(User::new(rig, plan, mems, &marked)?);
     }
     let probe = urgent.map(|mem| Probe::new(rig, plan, mem)).transpose()?;
@@ -136,6 +139,10 @@ fn add_up(
     let mut tallies = Vec::new();
     for user in users {
         let user = user?;
+        looped.loads.extend(user.loads.iter().map(|&(begun, took)| {
+            let begun = begun.saturating_duration_since(started);
+            Load { begun, took, gpu: user.gpu }
+        }));
         looped.completed.extend(user.completed.iter().map(|at| at.saturating_duration_since(started)));
         for (all, of_user) in landings.iter_mut().zip(&user.landings) {
             all.add(of_user)?;
@@ -160,12 +167,18 @@ struct User {
     tally: Tally,
     latency: Latency,
     completed: Vec<Instant>,
+    /// When each was submitted, and its time.
+    loads: Vec<(Instant, Duration)>,
+    gpu: Option<u32>,
     /// Of each mark.
     landings: Vec<Latency>,
 }
 
 impl User {
-    fn new(rig: &Rig, plan: &Plan, mems: Vec<Mem>, marked: &[u64]) -> Result<Self, Failure> {
+    fn new(rig: &Rig, plan: &Plan, (slot, mems): (usize, Vec<Mem>), marked: &[u64]) -> Result<Self, Failure> {
+        // As the pool deals its places.
+        let gpus = &plan.memory.gpus;
+        let gpu = if gpus.is_empty() { None } else { Some(gpus[slot % gpus.len()]) };
         let marks = (!marked.is_empty()).then(|| Marks::after(extents(&rig.parts, marked)));
         Ok(Self {
             client: rig.engine.client().map_err(Failure::setup)?,
@@ -174,6 +187,8 @@ impl User {
             tally: Tally::default(),
             latency: Latency::new()?,
             completed: Vec::new(),
+            loads: Vec::new(),
+            gpu,
             landings: marked.iter().map(|_| Latency::new()).collect::<Result<_, _>>()?,
         })
     }
@@ -204,6 +219,7 @@ impl User {
             shared.in_flight.fetch_sub(1, Ordering::Relaxed);
             completion.result.map_err(Failure::data)?;
             self.latency.record(completion.times.total);
+            self.loads.push((begun, completion.times.total));
             self.tally.add(completion.bytes, completion.paths);
             shared.progress.add(completion.bytes);
             self.transfer = completion.transfer;

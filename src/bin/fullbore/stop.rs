@@ -1,6 +1,7 @@
 //! Ctrl-C, and the promise that a file made here is removed on every way out.
 
 use std::fs;
+use std::mem;
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,6 +55,16 @@ impl MadeFile {
 
     pub fn path(&self) -> &Path {
         &self.0
+    }
+
+    /// Lets the file stay.
+    pub fn keep(self) {
+        let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+        if made.as_deref() == Some(self.path()) {
+            *made = None;
+        }
+        drop(made);
+        mem::forget(self);
     }
 }
 

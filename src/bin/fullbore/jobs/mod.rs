@@ -1,0 +1,75 @@
+//! fio's language: jobs on the command line and in job files, run by the engine, reported in fio's forms.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+
+use crate::failure::Failure;
+use crate::stop;
+
+mod ini;
+mod keys;
+mod line;
+mod reference;
+mod report;
+mod run;
+#[cfg(test)]
+mod run_tests;
+mod script;
+mod spec;
+mod sweep;
+mod table;
+#[cfg(test)]
+mod tests;
+mod unsupported;
+mod value;
+mod words;
+
+use report::Report;
+use spec::Job;
+
+/// Looks at the words behind `bench`: answers what became of them, or `None` when they ask for the table of arms.
+pub fn front(words: &[OsString]) -> Option<Result<(), Failure>> {
+    let words: Result<Vec<String>, _> = words.iter().map(|word| word.clone().into_string()).collect();
+    // A file name that is no text is for the table of arms; jobs are text.
+    let Ok(words) = words else { return None };
+    for word in &words {
+        match word.trim_start_matches('-') {
+            "help-all" if word.starts_with('-') => return Some(print(&reference::help_all())),
+            "help" | "h" if word.starts_with('-') => return Some(print(reference::SHORT)),
+            _ => {}
+        }
+    }
+    if line::asks_for_jobs(&words) {
+        return Some(run_jobs(&words));
+    }
+    line::check_arms(&words).err().map(Err)
+}
+
+/// A reader that went away is no failure.
+fn print(text: &str) -> Result<(), Failure> {
+    let _ = io::stdout().write_all(text.as_bytes());
+    Ok(())
+}
+
+fn run_jobs(words: &[String]) -> Result<(), Failure> {
+    let mut script = line::read(words, &|name| std::env::var(name).ok())?;
+    if script.has("showcmd") {
+        return print(&format!("{}\n", script.command_line()));
+    }
+    sweep::expand(&mut script)?;
+    let jobs = script.sections.iter().map(Job::of).collect::<Result<Vec<_>, _>>()?;
+    if script.has("readonly")
+        && let Some(job) = jobs.iter().find(|job| job.rw.writes)
+    {
+        let (name, rw) = (&job.name, job.rw.name());
+        return Err(Failure::Setup(format!(
+            "job {name}: rw={rw} writes: leave out --readonly, or write rw=read"
+        )));
+    }
+    if script.has("parse-only") {
+        return Ok(());
+    }
+    stop::install()?;
+    let mut report = Report::new(&script, &jobs)?;
+    run::run(&jobs, &mut report)
+}

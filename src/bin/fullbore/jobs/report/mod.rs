@@ -1,0 +1,269 @@
+//! Reports of jobs in fio's forms.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Write};
+use std::time::{Duration, Instant, SystemTime};
+
+use serde_json::Value;
+
+use super::run::disks::Disk;
+use super::run::stats::Counts;
+use super::run::unit::Samples;
+use super::run::usage::Usage;
+use super::script::Script;
+use super::spec::Job;
+use super::value;
+use crate::failure::Failure;
+
+mod csv;
+mod eta;
+mod fiojson;
+mod normal;
+mod numbers;
+
+use eta::Eta;
+pub use eta::Moment;
+
+/// When it ran.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Timing {
+    /// Of each way, the longest of its members.
+    pub ways: [Duration; 2],
+    pub longest: Duration,
+    /// All members added up.
+    pub sum: Duration,
+    /// I/Os in flight at this moment.
+    pub flying: u64,
+}
+
+impl Timing {
+    pub fn add(&mut self, ran: Duration, counts: &Counts) {
+        for (time, way) in self.ways.iter_mut().zip(&counts.ways) {
+            if way.ios > 0 {
+                *time = (*time).max(ran);
+            }
+        }
+        self.longest = self.longest.max(ran);
+        self.sum += ran;
+    }
+}
+
+/// What fio's reports do not have.
+#[derive(Debug, Clone, Default)]
+pub struct Facts {
+    /// The path to be expected, and why.
+    pub path: String,
+    pub lanes: usize,
+    pub lane_depth: u32,
+    pub most_commands: u64,
+    pub mean_commands: f64,
+    /// Bytes by path.
+    pub paths: BTreeMap<&'static str, u64>,
+    /// Of GPU memory, bytes between target and bounce buffers.
+    pub storage_paths: BTreeMap<&'static str, u64>,
+    pub kernel_workers: usize,
+    pub note: Option<String>,
+    pub each_lane: Vec<Lane>,
+}
+
+/// A lane that served the job.
+#[derive(Debug, Clone, Default)]
+pub struct Lane {
+    pub drive: Option<String>,
+    pub queue: Option<u32>,
+    pub depth: u32,
+    pub cpus: String,
+    pub commands: u64,
+    /// Enters by the commands that they left in flight.
+    pub occupancy: BTreeMap<usize, u64>,
+    /// Times of its commands, since it was started, in nanoseconds.
+    pub p50: u64,
+    pub p99: u64,
+}
+
+/// What is said of a job, or of a group.
+#[derive(Debug, Clone)]
+pub struct Shown<'a> {
+    pub job: &'a Job,
+    /// Of the job that gives its name.
+    pub number: usize,
+    pub group: usize,
+    /// Clones.
+    pub members: usize,
+    pub counts: Counts,
+    pub usage: Usage,
+    pub timing: Timing,
+    pub samples: [Samples; 2],
+    /// An errno, and the failure in words.
+    pub failed: Option<(i32, String)>,
+    pub facts: Facts,
+    pub notes: Vec<String>,
+}
+
+impl Shown<'_> {
+    /// Bytes a second.
+    pub fn rate(&self, way: usize) -> f64 {
+        self.counts.ways[way].bytes as f64 / self.timing.ways[way].as_secs_f64().max(1e-9)
+    }
+
+    pub fn iops(&self, way: usize) -> f64 {
+        self.counts.ways[way].ios as f64 / self.timing.ways[way].as_secs_f64().max(1e-9)
+    }
+
+    pub fn cpu_s_per_gib(&self) -> f64 {
+        let gib = self.counts.bytes().max(1) as f64 / (1u64 << 30) as f64;
+        (self.usage.user + self.usage.system) / gib
+    }
+
+    /// The paths that were taken.
+    pub fn path(&self) -> String {
+        self.counts.paths.iter().cloned().collect::<Vec<_>>().join(", ")
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Normal,
+    Json,
+    JsonPlus,
+    Csv,
+}
+
+/// The report of a run, and where it goes.
+pub struct Report<'a> {
+    script: &'a Script,
+    jobs: &'a [Job],
+    forms: Vec<Form>,
+    out: Box<dyn Write>,
+    shown: Vec<Shown<'a>>,
+    pub disks: Vec<Disk>,
+    began: Instant,
+    /// How often a full report is written, and when it was.
+    every: Option<Duration>,
+    reported: Instant,
+    eta: Eta,
+}
+
+/// Shorter makes reports that are mostly about reports.
+const LEAST_INTERVAL: Duration = Duration::from_millis(500);
+
+impl<'a> Report<'a> {
+    pub fn new(script: &'a Script, jobs: &'a [Job]) -> Result<Self, Failure> {
+        let forms = script.run_setting("output-format").map(|setting| setting.parse(forms)).transpose()?;
+        let every =
+            script.run_setting("status-interval").map(|setting| match setting.parse(value::time)? {
+                time if time < LEAST_INTERVAL => Err(setting.refuse("give 500ms or more")),
+                time => Ok(time),
+            });
+        let out: Box<dyn Write> = match script.run_setting("output") {
+            None => Box::new(io::stdout()),
+            Some(setting) => {
+                let refused = |error| setting.refuse(format!("{error}: name another file"));
+                Box::new(File::create(setting.text()).map_err(refused)?)
+            }
+        };
+        Ok(Self {
+            script,
+            jobs,
+            forms: forms.unwrap_or_else(|| vec![Form::Normal]),
+            out,
+            shown: Vec::new(),
+            disks: Vec::new(),
+            began: Instant::now(),
+            every: every.transpose()?,
+            reported: Instant::now(),
+            eta: Eta::new(script)?,
+        })
+    }
+
+    /// Says what will run.
+    pub fn begin(&mut self) {
+        if self.forms.contains(&Form::Normal) {
+            self.write(&normal::head(self.jobs));
+        }
+    }
+
+    pub fn add(&mut self, shown: Vec<Shown<'a>>) {
+        self.shown.extend(shown);
+    }
+
+    /// Whether it is time for a full report.
+    pub fn wants_status(&self) -> bool {
+        self.every.is_some_and(|every| self.reported.elapsed() >= every)
+    }
+
+    /// Writes one: of what has ended, and of what runs.
+    pub fn status(&mut self, running: Vec<Shown<'a>>) -> Result<(), Failure> {
+        self.reported = Instant::now();
+        self.clear_progress();
+        let ended = self.shown.len();
+        self.shown.extend(running);
+        let text = self.text(None);
+        self.shown.truncate(ended);
+        self.put(&text)
+    }
+
+    /// Writes the last one.
+    pub fn end(&mut self, failure: Option<&Failure>) -> Result<(), Failure> {
+        let text = self.text(failure);
+        self.put(&text)
+    }
+
+    fn text(&self, failure: Option<&Failure>) -> String {
+        let mut text = String::new();
+        for form in &self.forms {
+            match form {
+                Form::Normal => text += &normal::body(&self.shown, &self.disks),
+                Form::Json => text += &format!("{:#}\n", self.json(false, failure)),
+                Form::JsonPlus => text += &format!("{:#}\n", self.json(true, failure)),
+                Form::Csv => text += &csv::table(&self.shown),
+            }
+        }
+        text
+    }
+
+    fn json(&self, bins: bool, failure: Option<&Failure>) -> Value {
+        fiojson::all(
+            self.script,
+            &self.shown,
+            &self.disks,
+            (SystemTime::now(), self.began.elapsed()),
+            bins,
+            failure,
+        )
+    }
+
+    /// A reader that went away (`| head`) is no reason to stop measuring or to fail.
+    fn write(&mut self, text: &str) {
+        let _ = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
+    }
+
+    fn put(&mut self, text: &str) -> Result<(), Failure> {
+        match self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush()) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::Setup(format!(
+                "writing the report: {error}: free space, or name another file in --output"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    pub fn eta(&mut self) -> &mut Eta {
+        &mut self.eta
+    }
+
+    pub fn clear_progress(&mut self) {
+        self.eta.clear();
+    }
+}
+
+fn forms(text: &str) -> Result<Vec<Form>, String> {
+    let one = |word: &str| match word.trim() {
+        "normal" => Ok(Form::Normal),
+        "json" => Ok(Form::Json),
+        "json+" => Ok(Form::JsonPlus),
+        "csv" => Ok(Form::Csv),
+        other => Err(format!("`{other}` is none of normal, json, json+, csv")),
+    };
+    text.split(',').map(one).collect()
+}

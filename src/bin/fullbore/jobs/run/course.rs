@@ -1,0 +1,209 @@
+//! Which I/O comes next, and when it may: order, mix and rate of a clone.
+
+use std::time::{Duration, Instant};
+
+use super::stats::{READ, WRITE};
+use crate::jobs::spec::Job;
+use crate::jobs::words::Pattern;
+use crate::work::permuted;
+
+/// A part of a file that a clone works on, in whole objects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// Which of the clone's targets.
+    pub target: usize,
+    pub start: u64,
+    /// Objects.
+    pub count: u64,
+}
+
+/// An I/O to be done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Io {
+    pub way: usize,
+    pub span: usize,
+    /// Which object of the span.
+    pub object: u64,
+    /// On the target.
+    pub offset: u64,
+}
+
+/// The order of a clone's I/O.
+pub struct Course {
+    spans: Vec<Span>,
+    bs: u64,
+    pattern: Pattern,
+    percent_read: u64,
+    repeats: bool,
+    seed: u64,
+    /// I/Os dealt, of each way.
+    dealt: [u64; 2],
+    /// How many there are.
+    total: u64,
+    next: Option<Io>,
+}
+
+/// Bits that look random, of a counter.
+fn mix(value: u64) -> u64 {
+    let z = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+impl Course {
+    /// `total`: I/Os; the clones of a job differ by `seed`.
+    pub fn new(job: &Job, spans: Vec<Span>, total: u64, seed: u64) -> Self {
+        Self {
+            spans,
+            bs: job.bs,
+            pattern: job.rw,
+            percent_read: job.rwmixread,
+            repeats: job.norandommap,
+            seed: mix(seed.wrapping_add(0x9e37_79b9_7f4a_7c15)),
+            dealt: [0; 2],
+            total,
+            next: None,
+        }
+    }
+
+    /// The next I/O, which stays the next until it is taken.
+    pub fn peek(&mut self) -> Option<Io> {
+        if self.next.is_none() && self.dealt[READ] + self.dealt[WRITE] < self.total {
+            self.next = Some(self.deal());
+        }
+        self.next
+    }
+
+    pub fn take(&mut self) {
+        self.next = None;
+    }
+
+    fn way(&self) -> usize {
+        match (self.pattern.reads, self.pattern.writes) {
+            (true, false) => READ,
+            (false, _) => WRITE,
+            (true, true) => {
+                let draw = mix(self.seed ^ (self.dealt[READ] + self.dealt[WRITE]) << 1) % 100;
+                if draw < self.percent_read { READ } else { WRITE }
+            }
+        }
+    }
+
+    fn deal(&mut self) -> Io {
+        let way = self.way();
+        // In order, reads and writes each go over the files by themselves; at random each object is hit once by either.
+        let turn = if self.pattern.random { self.dealt[READ] + self.dealt[WRITE] } else { self.dealt[way] };
+        self.dealt[way] += 1;
+        let files = self.spans.len() as u64;
+        let (span, turn) = ((turn % files) as usize, turn / files);
+        let at = self.spans[span];
+        let object = match (self.pattern.random, self.repeats) {
+            (false, _) => turn % at.count,
+            (true, true) => mix(self.seed ^ mix(turn * files + span as u64)) % at.count,
+            (true, false) => {
+                let round = turn / at.count;
+                permuted(turn % at.count, at.count, (self.seed ^ round) & 0xffff_ffff)
+            }
+        };
+        Io { way, span, object, offset: at.start + object * self.bs }
+    }
+}
+
+/// Holds I/O to a rate.
+pub struct Pace {
+    bytes: [Option<u64>; 2],
+    ios: [Option<u64>; 2],
+    done: [u64; 2],
+    bs: u64,
+    start: Instant,
+}
+
+impl Pace {
+    pub fn new(job: &Job, start: Instant) -> Self {
+        Self { bytes: job.rate, ios: job.rate_iops, done: [0; 2], bs: job.bs, start }
+    }
+
+    /// When the next I/O of that way may be submitted; none: at once.
+    pub fn due(&self, way: usize) -> Option<Instant> {
+        let after = |amount: u64, rate: u64| Duration::from_secs_f64(amount as f64 / rate as f64);
+        let bytes = self.bytes[way].map(|rate| after(self.done[way] * self.bs, rate));
+        let ios = self.ios[way].map(|rate| after(self.done[way], rate));
+        Some(self.start + bytes.max(ios)?)
+    }
+
+    pub fn submitted(&mut self, way: usize) {
+        self.done[way] += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jobs::tests::job;
+
+    fn all(line: &str, spans: &[Span], total: u64) -> Vec<Io> {
+        let mut course = Course::new(&job(line), spans.to_vec(), total, 7);
+        let mut ios = Vec::new();
+        while let Some(io) = course.peek() {
+            assert_eq!(course.peek(), Some(io));
+            course.take();
+            ios.push(io);
+        }
+        ios
+    }
+
+    const TWO: [Span; 2] =
+        [Span { target: 0, start: 4096, count: 3 }, Span { target: 1, start: 0, count: 3 }];
+
+    #[test]
+    fn in_order_files_take_turns() {
+        let at: Vec<_> = all("--rw=read --bs=4k", &TWO, 8).iter().map(|io| (io.span, io.offset)).collect();
+        assert_eq!(at, [(0, 4096), (1, 0), (0, 8192), (1, 4096), (0, 12288), (1, 8192), (0, 4096), (1, 0)]);
+    }
+
+    #[test]
+    fn at_random_every_object_is_hit_once_a_round() {
+        let span = [Span { target: 0, start: 0, count: 100 }];
+        for line in ["--rw=randread", "--rw=randrw", "--rw=randwrite"] {
+            let ios = all(line, &span, 200);
+            for round in ios.chunks(100) {
+                let mut objects: Vec<u64> = round.iter().map(|io| io.object).collect();
+                objects.sort_unstable();
+                assert!(objects.iter().copied().eq(0..100), "{line}");
+            }
+            assert_ne!(ios[..100], ios[100..], "{line}");
+        }
+        let repeats = all("--rw=randread --norandommap", &span, 100);
+        let mut objects: Vec<u64> = repeats.iter().map(|io| io.object).collect();
+        objects.sort_unstable();
+        objects.dedup();
+        assert!((50..80).contains(&objects.len()), "{}", objects.len());
+    }
+
+    #[test]
+    fn a_mix_has_its_share_of_reads() {
+        let span = [Span { target: 0, start: 0, count: 1000 }];
+        for (percent, least, most) in [(70, 6_700, 7_300), (0, 0, 0), (100, 10_000, 10_000)] {
+            let ios = all(&format!("--rw=rw --rwmixread={percent}"), &span, 10_000);
+            let reads = ios.iter().filter(|io| io.way == READ).count();
+            assert!((least..=most).contains(&reads), "{percent}: {reads}");
+            // Both go over the file in order.
+            let writes: Vec<u64> = ios.iter().filter(|io| io.way == WRITE).map(|io| io.object).collect();
+            assert!(writes.windows(2).all(|two| two[1] == (two[0] + 1) % 1000));
+        }
+    }
+
+    #[test]
+    fn a_pace_holds_each_way_to_its_rate() {
+        let start = Instant::now();
+        let mut pace = Pace::new(&job("--rate=1m, --rate_iops=0,10 --bs=256k --rw=rw"), start);
+        assert_eq!((pace.due(READ), pace.due(WRITE)), (Some(start), Some(start)));
+        for _ in 0..4 {
+            pace.submitted(READ);
+            pace.submitted(WRITE);
+        }
+        assert_eq!(pace.due(READ), Some(start + Duration::from_secs(1)));
+        assert_eq!(pace.due(WRITE), Some(start + Duration::from_millis(400)));
+        assert_eq!(Pace::new(&job("--bs=4k"), start).due(READ), None);
+    }
+}

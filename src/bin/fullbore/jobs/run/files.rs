@@ -1,0 +1,252 @@
+//! The files of jobs: how they are called, how long they must be, and those that are made.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{FallocateFlags, OFlag, PosixFadviseAdvice, fallocate, posix_fadvise};
+
+use crate::args::ALIGN;
+use crate::content;
+use crate::direct::PageBuf;
+use crate::failure::Failure;
+use crate::jobs::spec::Job;
+use crate::jobs::value::Amount;
+use crate::place::{is_device_name, why};
+use crate::progress::Progress;
+use crate::stop::{self, MadeFile};
+use crate::units::human;
+
+/// Bytes of a write while a file is made.
+const CHUNK: usize = 4 << 20;
+
+/// The files of a clone of a job.
+pub fn names(job: &Job, clone: usize) -> Vec<PathBuf> {
+    let folder = match job.directories.len() {
+        0 => PathBuf::new(),
+        several => job.directories[clone % several].clone(),
+    };
+    if !job.files.is_empty() {
+        // An absolute name stays what it is.
+        return job.files.iter().map(|file| folder.join(file)).collect();
+    }
+    // A slash in a job's name is no folder.
+    let name = job.name.replace('/', "_");
+    (0..job.nrfiles).map(|file| folder.join(format!("{name}.{clone}.{file}"))).collect()
+}
+
+/// What a clone uses of a file that has so many bytes, or that is to be made (`None`): where it begins, and how much.
+pub fn range(job: &Job, clone: usize, files: usize, bytes: Option<u64>) -> Result<(u64, u64), String> {
+    let whole = match (bytes, job.filesize, job.size) {
+        (Some(bytes), ..) => bytes,
+        (None, Some(bytes), _) => bytes,
+        (None, None, Some(Amount::Bytes(size))) => size / files as u64,
+        _ => return Err("it is to be made, and nothing says how large: add size=1g".into()),
+    };
+    let start =
+        job.offset.of(whole).saturating_add(job.offset_increment.of(whole).saturating_mul(clone as u64));
+    let len = match job.size {
+        Some(Amount::Bytes(size)) => size / files as u64,
+        Some(part) => part.of(whole),
+        None => whole.saturating_sub(start),
+    };
+    let end = start.checked_add(len).ok_or("offset and size are more than 64 bits hold: lower one")?;
+    match bytes {
+        Some(bytes) if end > bytes => Err(format!(
+            "it holds {}, and the job goes to {}: lower size or offset",
+            human(bytes),
+            human(end)
+        )),
+        _ if len < job.bs => Err(format!(
+            "{} of it do not hold one object of {}: lower bs or raise size",
+            human(len),
+            human(job.bs)
+        )),
+        _ => Ok((start, len)),
+    }
+}
+
+/// The seed of content in a file. Two files differ, so that bytes which went to the wrong one are wrong there.
+pub fn seed(path: &Path, job: &Job, run: u64) -> u64 {
+    let seed = if job.randrepeat { job.randseed } else { job.randseed ^ run };
+    let name = path.as_os_str().as_encoded_bytes();
+    name.iter().fold(seed ^ 0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    })
+}
+
+/// The files that this run made, and how large those must be that it is yet to make.
+#[derive(Debug, Default)]
+pub struct Made {
+    needs: HashMap<PathBuf, u64>,
+    made: HashSet<PathBuf>,
+}
+
+impl Made {
+    /// Looks through all jobs, so that a file is made large enough for each.
+    pub fn of(jobs: &[Job]) -> Self {
+        let mut needs = HashMap::new();
+        for job in jobs {
+            for clone in 0..job.numjobs {
+                let names = names(job, clone);
+                let Ok((start, len)) = range(job, clone, names.len(), None) else { continue };
+                for name in names {
+                    let need: &mut u64 = needs.entry(name).or_default();
+                    *need = (*need).max(start + len).max(job.filesize.unwrap_or(0));
+                }
+            }
+        }
+        Self { needs, made: HashSet::new() }
+    }
+
+    /// Sees that a file of a job is there and may be used so; makes it if it is not there.
+    pub fn ready(&mut self, job: &Job, path: &Path, seed: u64) -> Result<(), Failure> {
+        let refuse =
+            |why: String| Err(Failure::Setup(format!("job {}: {}: {why}", job.name, path.display())));
+        let meta = match fs::metadata(path) {
+            Ok(meta) => meta,
+            Err(error) if error.kind() == io::ErrorKind::NotFound && is_device_name(path) => {
+                return refuse("there is no such device: check filename".into());
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                if !job.allow_file_create {
+                    return refuse(
+                        "it is not there, and allow_file_create=0: leave that out, or make it".into(),
+                    );
+                }
+                let Some(&bytes) = self.needs.get(path) else {
+                    let why = range(job, 0, names(job, 0).len(), None).err();
+                    return refuse(why.unwrap_or_else(|| "nothing says how large it is: add size=1g".into()));
+                };
+                if let Err(why) = make(job, path, bytes.next_multiple_of(ALIGN), seed) {
+                    return why.map_or(Err(Failure::Stopped), refuse);
+                }
+                self.made.insert(path.to_owned());
+                return Ok(());
+            }
+            Err(error) => return refuse(format!("{error}: check filename")),
+        };
+        let kind = meta.file_type();
+        if !meta.is_file() && !kind.is_block_device() && !kind.is_char_device() {
+            return refuse("neither a file nor a device: name one of these in filename".into());
+        }
+        if job.rw.writes && !job.destructive && !self.made.contains(path) {
+            return refuse(format!("rw={} would overwrite it: add allow_destructive=1", job.rw.name()));
+        }
+        if meta.is_file() && !job.direct && job.invalidate {
+            let file = File::open(path);
+            // As in fio, what cannot be dropped stays.
+            let _ = file.map(|file| posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED));
+        }
+        Ok(())
+    }
+
+    /// Removes a job's files, those that were made.
+    pub fn unlink(&mut self, job: &Job) {
+        for name in (0..job.numjobs).flat_map(|clone| names(job, clone)) {
+            if self.made.remove(&name)
+                && let Err(error) = fs::remove_file(&name)
+            {
+                eprintln!("fullbore: {} is left behind: {error}", name.display());
+            }
+        }
+    }
+}
+
+/// Makes a file full of content. One that is not whole does not stay. `Err(None)`: Ctrl-C.
+fn make(job: &Job, path: &Path, bytes: u64, seed: u64) -> Result<(), Option<String>> {
+    let say = |error: io::Error| {
+        Some(format!("making it: {}: free space, or name another file in filename", why(&error)))
+    };
+    let new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(say)?;
+    let made = MadeFile::new(path.to_owned());
+    drop(new);
+    let flags = if job.direct && !job.mapped { OFlag::O_DIRECT.bits() } else { 0 };
+    let file = OpenOptions::new().write(true).custom_flags(flags).open(path).map_err(say)?;
+    match fallocate(&file, FallocateFlags::empty(), 0, bytes as i64) {
+        Ok(()) | Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => {}
+        Err(error) => return Err(say(error.into())),
+    }
+    let progress = Progress::new(&format!("{}: laying out", job.name), Some(bytes));
+    let mut chunk = PageBuf::new(CHUNK);
+    let mut at = 0;
+    while at < bytes {
+        stop::check().map_err(|_| None)?;
+        let len = (bytes - at).min(CHUNK as u64);
+        content::fill(&mut chunk[..len as usize], at, seed);
+        file.write_all_at(&chunk[..len as usize], at).map_err(say)?;
+        progress.add(len);
+        at += len;
+    }
+    file.sync_all().map_err(say)?;
+    made.keep();
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jobs::tests::job;
+
+    #[test]
+    fn files_are_called_as_in_fio() {
+        let named = |line: &str, clone| {
+            let names = names(&job(line), clone);
+            names.iter().map(|name| name.display().to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(named("", 1), ["a.1.0"]);
+        assert_eq!(named("--nrfiles=2 --directory=/x:/y", 3), ["/y/a.3.0", "/y/a.3.1"]);
+        assert_eq!(named("--filename=b:/c --directory=/x", 0), ["/x/b", "/c"]);
+    }
+
+    #[test]
+    fn ranges_are_of_each_file_and_clone() {
+        let range = |line: &str, clone, files, bytes| range(&job(line), clone, files, bytes);
+        assert_eq!(range("--size=1m", 0, 1, None), Ok((0, 1 << 20)));
+        assert_eq!(range("--size=1m --offset=8k", 0, 2, Some(1 << 20)), Ok((8192, 512 << 10)));
+        assert_eq!(
+            range("--size=25% --offset_increment=25%", 3, 1, Some(1 << 20)),
+            Ok((768 << 10, 256 << 10))
+        );
+        assert_eq!(range("--offset=4k", 0, 1, Some(12_288)), Ok((4096, 8192)));
+        for (line, bytes) in
+            [("", None), ("--size=50%", None), ("--size=2m", Some(1 << 20)), ("--bs=1m", Some(4096))]
+        {
+            assert!(range(line, 0, 1, bytes).unwrap_err().contains(": "), "{line}");
+        }
+        assert!(range("--size=1m --offset=1m", 0, 1, Some(1 << 20)).is_err());
+    }
+
+    #[test]
+    fn a_file_is_made_large_enough_for_all_jobs_and_full_of_content() {
+        let path = std::env::temp_dir().join(format!("fullbore-made-{}", std::process::id()));
+        let line = format!("--filename={} --size=64k --direct=0", path.display());
+        let jobs = [job(&line), job(&format!("{line} --offset=64k --rw=write --unlink=1"))];
+        let mut made = Made::of(&jobs);
+        let seed = seed(&path, &jobs[0], 1);
+        made.ready(&jobs[0], &path, seed).unwrap();
+        let bytes = fs::read(&path).unwrap();
+        assert_eq!((bytes.len(), content::check(&bytes, 0, seed).bytes), (128 << 10, 0));
+        // What this run made may be written; in another run it may not.
+        made.ready(&jobs[1], &path, seed).unwrap();
+        let refused = Made::of(&jobs).ready(&jobs[1], &path, seed).unwrap_err().to_string();
+        assert!(refused.contains("allow_destructive"), "{refused}");
+        made.unlink(&jobs[1]);
+        assert!(!path.exists());
+        let none =
+            Made::of(&jobs).ready(&job("--filename=/dev/ng99n99 --size=1m"), "/dev/ng99n99".as_ref(), 0);
+        assert!(none.unwrap_err().to_string().contains("no such device"));
+    }
+
+    #[test]
+    fn seeds_differ_by_file_and_not_by_run() {
+        let (a, b) = (Path::new("/a"), Path::new("/b"));
+        assert_ne!(seed(a, &job(""), 0), seed(b, &job(""), 0));
+        assert_eq!(seed(a, &job(""), 0), seed(a, &job(""), 5));
+        assert_ne!(seed(a, &job("--randrepeat=0"), 0), seed(a, &job("--randrepeat=0"), 5));
+        assert_ne!(seed(a, &job("--randseed=4"), 0), seed(a, &job(""), 0));
+    }
+}

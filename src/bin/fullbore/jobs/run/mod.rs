@@ -1,0 +1,267 @@
+//! Jobs as fio runs them: side by side, in groups that a stonewall parts.
+
+use std::sync::Barrier;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::report::{Facts, Moment, Report, Shown};
+use super::spec::Job;
+use crate::failure::Failure;
+use crate::stop;
+
+mod check;
+mod course;
+pub mod disks;
+mod files;
+mod live;
+mod section;
+pub mod stats;
+pub mod unit;
+pub mod usage;
+mod worker;
+
+use disks::Disks;
+use files::Made;
+use live::Live;
+use section::{Look, Section};
+use unit::Unit;
+use worker::Worker;
+
+/// How often the running jobs are looked at.
+const TICK: Duration = Duration::from_millis(100);
+/// Time of a sample of the rate, as in fio.
+const SAMPLE: Duration = Duration::from_millis(500);
+
+/// Jobs that run at the same time, each with the number of its group of reports.
+type Wave = Vec<(usize, usize)>;
+
+/// Deals jobs to waves, and numbers their groups.
+fn waves(jobs: &[Job]) -> Vec<Wave> {
+    let mut waves: Vec<Wave> = vec![Vec::new()];
+    let mut group = 0;
+    for (number, job) in jobs.iter().enumerate() {
+        if number > 0 && (job.stonewall || job.new_group) {
+            group += 1;
+        }
+        if number > 0 && job.stonewall {
+            waves.push(Vec::new());
+        }
+        if let Some(wave) = waves.last_mut() {
+            wave.push((number, group));
+        }
+    }
+    waves
+}
+
+/// Runs all jobs, and has them reported.
+pub fn run<'a>(jobs: &'a [Job], report: &mut Report<'a>) -> Result<(), Failure> {
+    let run = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_nanos() as u64);
+    let mut made = Made::of(jobs);
+    let paths: Vec<_> = jobs.iter().flat_map(|job| files::names(job, 0)).collect();
+    let mut disks = None;
+    let mut first = None;
+    report.begin();
+    for wave in waves(jobs) {
+        let failed = one_wave(jobs, &wave, (&mut made, run), report, || {
+            // Files are there by now, and what laying them out cost is not counted.
+            disks.get_or_insert_with(|| Disks::beneath(paths.iter().map(|path| &**path)));
+        });
+        for &(number, _) in wave.iter().filter(|(number, _)| jobs[*number].unlink) {
+            made.unlink(&jobs[number]);
+        }
+        match failed {
+            // What ran is reported, also when what came next could not start.
+            Err(failure) => {
+                first.get_or_insert(failure);
+                break;
+            }
+            Ok(failed) => first = first.or(failed),
+        }
+        if stop::requested() {
+            first = Some(Failure::Stopped);
+            break;
+        }
+    }
+    report.disks = disks.map_or_else(Vec::new, |disks| disks.counted());
+    report.end(first.as_ref())?;
+    first.map_or(Ok(()), Err)
+}
+
+/// Runs the jobs of a wave. Answers the first failure of one that ran.
+fn one_wave<'a>(
+    jobs: &'a [Job],
+    wave: &Wave,
+    (made, run): (&mut Made, u64),
+    report: &mut Report<'a>,
+    ready: impl FnOnce(),
+) -> Result<Option<Failure>, Failure> {
+    let sections = wave
+        .iter()
+        .map(|&(number, _)| Section::open(&jobs[number], made, run))
+        .collect::<Result<Vec<_>, _>>()?;
+    let lives: Vec<Vec<Live>> = sections
+        .iter()
+        .map(|section| section.job)
+        .map(|job| (0..job.numjobs).map(|_| Live::default()).collect())
+        .collect();
+    let mut workers = Vec::new();
+    for (section, lives) in sections.iter().zip(&lives) {
+        for (number, live) in lives.iter().enumerate() {
+            workers.push(Worker::new(section, number, live)?);
+        }
+    }
+    ready();
+    let mut units = Unit::of(jobs, wave);
+    let start = Barrier::new(workers.len() + 1);
+    thread::scope(|scope| {
+        let threads: Vec<_> = workers.into_iter().map(|worker| scope.spawn(|| worker.run(&start))).collect();
+        // All are ready. The engines are looked at, and then all begin.
+        start.wait();
+        let mut watch = Watch::new(&sections);
+        start.wait();
+        let began = Instant::now();
+        let mut sampled = began;
+        let mut written = Ok(());
+        while threads.iter().any(|thread| !thread.is_finished()) {
+            thread::sleep(TICK.min(Duration::from_millis(5 + began.elapsed().as_millis() as u64 / 8)));
+            watch.look(&sections, &lives);
+            if sampled.elapsed() >= SAMPLE {
+                sampled = Instant::now();
+                units.iter_mut().for_each(|unit| unit.sample(&lives));
+            }
+            if report.wants_status() && written.is_ok() {
+                let shown = units.iter().map(|unit| unit.shown(jobs, &sections, &lives, &watch)).collect();
+                written = report.status(shown);
+            }
+            if report.eta().is_due() {
+                report.eta().show(moment(jobs, wave, &lives));
+            }
+        }
+        report.clear_progress();
+        for thread in threads {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }
+        watch.look(&sections, &lives);
+        let shown: Vec<Shown> =
+            units.iter().map(|unit| unit.shown(jobs, &sections, &lives, &watch)).collect();
+        report.add(shown);
+        written
+    })?;
+    Ok(lives.iter().flatten().find_map(|live| live.state().failed.take().map(|(_, failure)| failure)))
+}
+
+/// How far the running jobs are.
+fn moment(jobs: &[Job], wave: &Wave, lives: &[Vec<Live>]) -> Moment {
+    let mut moment = Moment::default();
+    let (mut done, mut known) = (0.0, 0);
+    for (&(number, _), lives) in wave.iter().zip(lives) {
+        let job = &jobs[number];
+        for live in lives {
+            let state = live.state();
+            for (way, counts) in state.counts.ways.iter().enumerate() {
+                moment.bytes[way] += counts.bytes;
+                moment.ios[way] += counts.ios;
+            }
+            moment.flying += live.flying.load(Ordering::Relaxed);
+            let by_time = state.from.zip(job.runtime).map(|(from, time)| {
+                let ran = if state.ramping { Duration::ZERO } else { from.elapsed() };
+                ran.as_secs_f64() / time.as_secs_f64()
+            });
+            let by_bytes = state.counts.bytes() as f64 / state.planned.max(1) as f64;
+            if state.ended.is_none() {
+                moment.running += 1;
+                moment.letters.push(letter(job));
+            }
+            let part =
+                if state.ended.is_some() { 1.0 } else { by_time.map_or(by_bytes, |time| time.max(by_bytes)) };
+            done += part.min(1.0);
+            known += 1;
+        }
+    }
+    moment.done = (known > 0).then(|| done / f64::from(known));
+    moment
+}
+
+/// As fio has them: capital in order, small at random; M for a mix.
+fn letter(job: &Job) -> char {
+    let letter = match (job.rw.reads, job.rw.writes) {
+        (true, true) => 'M',
+        (true, false) => 'R',
+        _ => 'W',
+    };
+    if job.rw.random { letter.to_ascii_lowercase() } else { letter }
+}
+
+/// What the engines of a wave had done when counting began, and at its end.
+pub struct Watch {
+    from: Vec<Look>,
+    to: Vec<Option<Look>>,
+    ramping: Vec<bool>,
+}
+
+impl Watch {
+    fn new(sections: &[Section<'_>]) -> Self {
+        let ramping = sections.iter().map(|section| !section.job.ramp_time.is_zero()).collect();
+        let to = sections.iter().map(|_| None).collect();
+        Self { from: sections.iter().map(Section::look).collect(), to, ramping }
+    }
+
+    /// Begins anew where a ramp is over, and ends where all I/O that counts is: what follows is the check of content.
+    fn look(&mut self, sections: &[Section<'_>], lives: &[Vec<Live>]) {
+        for (number, (section, lives)) in sections.iter().zip(lives).enumerate() {
+            let counts = |live: &Live| {
+                let state = live.state();
+                state.from.is_some() && !state.ramping
+            };
+            if self.ramping[number] && lives.iter().all(counts) {
+                self.ramping[number] = false;
+                self.from[number] = section.look();
+            }
+            if self.to[number].is_none() && lives.iter().all(|live| live.state().ended.is_some()) {
+                self.to[number] = Some(section.look());
+                lives.iter().for_each(Live::was_looked_at);
+            }
+        }
+    }
+
+    /// What a section's engine did: what its threads cost, and the facts of its lanes.
+    fn of(&self, number: usize, section: &Section<'_>) -> (usage::Usage, Facts) {
+        let now;
+        let to = match &self.to[number] {
+            Some(look) => look,
+            None => {
+                now = section.look();
+                &now
+            }
+        };
+        let (counted, of_gpus) = self.from[number].until(to);
+        let on_gpu = !section.job.memory.gpus.is_empty();
+        let lanes = section.lanes();
+        let facts = Facts {
+            path: section.path.clone(),
+            lanes: lanes.len(),
+            lane_depth: lanes.iter().map(|lane| lane.depth).max().unwrap_or(0),
+            most_commands: counted.most,
+            mean_commands: counted.mean,
+            paths: if on_gpu { of_gpus.paths } else { counted.paths.clone() },
+            storage_paths: if on_gpu { counted.paths } else { Default::default() },
+            kernel_workers: lanes.iter().map(|lane| lane.kernel_workers).sum(),
+            note: section.note.clone(),
+            each_lane: self.from[number].each_lane(to),
+        };
+        (to.usage - self.from[number].usage, facts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jobs::tests::jobs;
+
+    #[test]
+    fn a_stonewall_parts_waves_and_groups() {
+        let line = "--name=a --stonewall --name=b --name=c --new_group --name=d --stonewall --name=e";
+        assert_eq!(waves(&jobs(line).unwrap()), [vec![(0, 0), (1, 0), (2, 1)], vec![(3, 2), (4, 2)]]);
+    }
+}
