@@ -89,5 +89,5 @@ const MISSING: ErrorKind = ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 /// The cause in a message of clap's: its first paragraph, the rest is about help.
 fn one_line(text: &str) -> String {
     let cause = text.split("\n\n").next().unwrap_or(text).trim_start_matches("error: ");
-    cause.lines().map(str::trim).collect::<Vec<_>>().join(" ") + ": see `fullbore bench --help`"
+    cause.lines().map(str::trim).collect::<Vec<_>>().join(" ") + ": see --help"
 }
