@@ -24,7 +24,11 @@ int main(int argc, char **argv)
     }
     for (size_t i = 0; i < count; i++) {
         const char *comma = number(argv[i + 2], ",", &extents[i].offset);
-        wanted[i] = number(*comma == ',' ? comma + 1 : argv[i + 2], "=", &extents[i].len);
+        if (*comma != ',') {
+            fputs(USAGE, stderr);
+            return 2;
+        }
+        wanted[i] = number(comma + 1, "=", &extents[i].len);
     }
 
     struct fullbore_engine *engine;
