@@ -9,6 +9,7 @@ object of any size is cut into what the device takes and is in flight on all lan
 Memory of a batch cannot be resized or freed before its end (BufferError). What differs:
 
 - `iouring_queue_depth` is accepted and not needed: the engine keeps a device as busy as it wants to be.
+- `close` finishes what was begun, where the module fails what it has not started yet.
 - A batch ends with an error after DEADLINE_S seconds, where the module would wait for ever.
 - FDP over NVMe passthrough is not there: NotImplementedError (a RuntimeError).
 - A file has the length that it had when it was opened, or to which this device has written it; reads past that fail,
@@ -164,19 +165,17 @@ class RawBlockDevice:
         offset, payload, total = self._range(offset, payload_len, total_len)
         self._ready()
         with Batch(self, READ) as batch:
-            buffer = batch.hold(out)
-            self._add(batch, offset, total, buffer, payload, total if self._direct and buffer.len >= total else payload)
+            self._add(batch, offset, total, batch.hold(out), payload, whole=self._direct)
             self._run(batch)
 
     def read_uring(self, offset, data, payload_len, total_len=None):
-        """The same, of a device for io_uring; `data` gets as many of the `total_len` bytes as fit."""
+        """The same, of a device for io_uring; `data` gets all of the `total_len` bytes if it has room for them."""
         text = "read_uring() is deprecated; use batched_read() and wait_iouring()"
         warnings.warn(text, DeprecationWarning, stacklevel=2)
         offset, payload, total = self._range(offset, payload_len, total_len)
         self._ready(uring=True)
         with Batch(self, READ) as batch:
-            buffer = batch.hold(data)
-            self._add(batch, offset, total, buffer, payload, min(total, buffer.len))
+            self._add(batch, offset, total, batch.hold(data), payload, whole=True)
             self._run(batch)
 
     def pwrite_from_buffer(self, offset, data, payload_len=None, total_len=None):
@@ -301,13 +300,14 @@ class RawBlockDevice:
         payload = _u64(payload)
         return _u64(offset), payload, payload if total is None else _u64(total)
 
-    def _add(self, batch, offset, total, buffer, payload, take=None):
+    def _add(self, batch, offset, total, buffer, payload, whole=False):
+        """`whole`: the buffer may have all of the total, not the payload alone."""
         if payload > buffer.len:
             raise ValueError(f"the buffer has {buffer.len} bytes, and {payload} are needed")
         if payload > total:
             raise ValueError(f"total_len {total} is less than the payload's length {payload}")
         self._check_range(offset, total)
-        batch.add(offset, total, buffer.address, payload if take is None else take)
+        batch.add(offset, total, buffer.address, total if whole and total <= buffer.len else payload)
 
     def _run(self, batch):
         self._submit(batch)

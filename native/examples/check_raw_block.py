@@ -1,0 +1,379 @@
+#!/usr/bin/env python3
+"""Checks raw_block.py: that it answers as LMCache's module does, and what it says of itself.
+
+    check_raw_block.py FOLDER     in FOLDER, with the module beside it where that is installed
+    check_raw_block.py --layouts  prints a C program that compiles if the structs of fullbore.py are those of fullbore.h
+
+FULLBORE_LIBRARY names the library. Exit status 1 if a check failed.
+"""
+
+import ctypes
+import gc
+import mmap
+import os
+import random
+import subprocess
+import sys
+import threading
+import warnings
+
+import fullbore
+import raw_block
+
+try:
+    import lmcache_rust_raw_block_io as rival
+except ImportError:
+    rival = None
+
+MIB = 1 << 20
+CONTENT = random.Random(5).randbytes(MIB)
+MODES = {
+    "posix": {},
+    "posix direct": {"use_odirect": True},
+    "io_uring": {"io_engine": "io_uring"},
+    "io_uring direct": {"use_iouring": True, "use_odirect": True},
+}
+
+
+def memory(length, shift=0, fill=0xA5):
+    """A view of memory of its own, `shift` bytes behind the begin of a page."""
+    room = mmap.mmap(-1, length + shift)
+    room[:] = bytes([fill]) * (length + shift)
+    return memoryview(room)[shift:]
+
+
+class Cases:
+    """One device, and what it answers: a dictionary by the case's name."""
+
+    def __init__(self, device_class, path, mode):
+        self.make, self.path, self.mode = device_class, path, mode
+        self.answers = {}
+        self.write(CONTENT)
+        self.device = device_class(path, True, **mode)
+        for group in (self.opening, self.reading, self.batches, self.writing, self.registering, self.closing):
+            group()
+
+    def write(self, content):
+        with open(self.path, "wb") as file:
+            file.write(content)
+
+    def case(self, name, call, *arguments, **named):
+        """The answer as far as both must agree: values, types of exceptions, errno; no words."""
+        try:
+            answer = call(*arguments, **named)
+        except Exception as e:
+            known = next(c for c in type(e).__mro__ if c in (OverflowError, RuntimeError, OSError) or c is type(e))
+            answer = (known.__name__, getattr(e, "errno", None))
+        assert name not in self.answers, name
+        self.answers[name] = answer
+
+    def opening(self):
+        case, make, path = self.case, self.make, self.path
+        opened = lambda *a, **n: make(*a, **n).size_bytes()
+        case("no such file", opened, path + ".no", False)
+        case("no path", opened, 5, False)
+        case("no writable", opened, path)
+        case("writable is no bool", opened, path, 1)
+        case("NUL", opened, "a\0b", False)
+        case("engine", opened, path, False, io_engine="aio")
+        case("engine wins", opened, path, False, use_iouring=True, io_engine="posix")
+        case("by position", opened, path, False, True, False, False, 4096, "io_uring", 64)
+        case("passthrough without io_uring", opened, path, False, use_uring_cmd=True)
+        case("passthrough of a file", opened, path, False, use_uring_cmd=True, io_engine="io_uring")
+        case("queue depth", opened, path, False, iouring_queue_depth=-1)
+        for name in ("size_bytes", "fixed_buffer_status", "worker_error", "nvme_nsid", "nvme_lba_size", "nvme_lba_shift"):
+            case(name, getattr(self.device, name))
+        case("fetch_fdp_status", self.device.fetch_fdp_status)
+
+    def read(self, call, offset, payload, total=None, room=None, shift=0):
+        """What `out` has afterwards: the payload, right or wrong, and bytes behind it."""
+        out = memory(room or total or payload, shift)
+        assert call(offset, out, payload, total) is None
+        behind = bytes(out[payload:])
+        kept = "kept" if not behind.strip(b"\xa5") else "file" if behind == CONTENT[offset + payload :][: len(behind)] else "?"
+        return bytes(out[:payload]) == CONTENT[offset : offset + payload], kept
+
+    def reading(self):
+        for name in ("pread_into", "read_uring"):
+            call = getattr(self.device, name)
+            case = lambda what, *a, call=call, name=name, **n: self.case(f"{name}: {what}", self.read, call, *a, **n)
+            case("a page", 0, 4096)
+            case("five bytes", 0, 5)
+            case("five of a page", 4096, 5, 4096)
+            case("five of a page, room for ten", 4096, 5, 4096, room=10)
+            case("memory of two pages", 4096, 100, 4096, room=8192)
+            case("unaligned memory", 0, 4096, shift=7)
+            case("unaligned offset", 100, 4096)
+            case("unaligned total", 0, 100, 1000)
+            case("too little room", 0, 50, None, room=10)
+            case("total less than payload", 0, 8192, 4096, room=8192)
+            case("at the end", MIB, 4096)
+            case("over the end", MIB - 4096, 8192)
+            case("total over the end", MIB - 4096, 4096, 8192)
+            case("nothing", 0, 0, room=4096)
+            self.case(f"{name}: negative", call, -1, memory(4096), 4096)
+            self.case(f"{name}: too far", call, 1 << 63, memory(4096), 4096)
+            self.case(f"{name}: constant", call, 0, bytes(4096), 4096)
+            self.case(f"{name}: in steps", call, 0, memoryview(bytearray(8192))[::2], 4096)
+            self.case(f"{name}: no memory", call, 0, object(), 4096)
+
+    def batch(self, method, offsets, buffers, *rest, **named):
+        """Bitmap and errors, without their words; and whether waiting again gives nothing."""
+        number = getattr(self.device, method)(offsets, buffers, *rest, **named)
+        bitmap, errors = self.device.wait_iouring(number)
+        return bitmap, [(i, text.split("]")[0].split(":")[0]) for i, text in errors], self.device.wait_iouring(number)
+
+    def batches(self):
+        read = lambda what, *a: self.case(f"batched_read: {what}", self.batch, "batched_read", *a)
+        out = [memory(4096), memory(8192)]
+        read("two", [4096, 65536], out, [4096, 8192])
+        if self.answers["batched_read: two"][0] == [True, True]:
+            assert bytes(out[0]) == CONTENT[4096:8192] and bytes(out[1]) == CONTENT[65536:73728]
+        read("none", [], [], [])
+        read("lengths", [0], [], [4096])
+        read("unaligned offset", [100], [memory(4096)], [4096])
+        read("unaligned length", [0], [memory(4096)], [1000])
+        read("unaligned memory", [0], [memory(4096, 7)], [4096])
+        read("little room", [0], [memory(100)], [4096])
+        read("no bytes", [0, 4096], [memory(4096), memory(4096)], [0, 4096])
+        read("at the end", [0, MIB], [memory(4096), memory(4096)], [4096, 4096])
+        read("over the end", [MIB - 4096, 0], [memory(8192), memory(4096)], [8192, 4096])
+        read("constant", [0], [bytes(4096)], [4096])
+        read("no memory", [0], [object()], [4096])
+        read("negative", [-4096], [memory(4096)], [4096])
+        read("fractions", [0.0], [memory(4096)], [4096])
+        read("too large", [1 << 64], [memory(4096)], [4096])
+        read("too far", [1 << 63], [memory(4096)], [4096])
+        self.case("wait for none", self.device.wait_iouring, 4711)
+        self.case("wait for a negative", self.device.wait_iouring, -1)
+        # Cut short behind the device's back: what ran into the end fails, the others do not.
+        if self.device.size_bytes() == MIB and self.mode:
+            os.truncate(self.path, MIB // 2)
+            read("cut short", [0, MIB // 2, 4096], [memory(8192), memory(65536), memory(4096)], [8192, 65536, 4096])
+            self.write(CONTENT)
+
+    def stored(self, call, *arguments, **named):
+        """What the call answers, and all of the file afterwards."""
+        self.write(CONTENT)
+        answer = call(*arguments, **named)
+        with open(self.path, "rb") as file:
+            return answer, hash(file.read())
+
+    def writing(self):
+        device, page = self.device, bytes(range(256)) * 16
+        for name in ("pwrite_from_buffer", "write_uring"):
+            call = getattr(device, name)
+            case = lambda what, *a, call=call, name=name, **n: self.case(f"{name}: {what}", self.stored, call, *a, **n)
+            case("a page", 4096, page, 4096)
+            case("padded", 4096, b"hello", 5, 4096)
+            case("part of it", 0, page, 3, 8192)
+            case("padded far", 0, page * 3, 4096 + 5, 65536)
+            case("unaligned memory", 0, memory(4096, 7, 0x11), 4096)
+            case("unaligned length", 0, b"hello", 5)
+            case("unaligned offset", 3, page, 4096)
+            case("payload longer than memory", 0, b"hello", 9, 4096)
+            case("total less than payload", 0, page, 4096, 5)
+            case("nothing", 0, b"", 0)
+            case("at the end", MIB, page, 4096)
+            case("past the end", 2 * MIB, page, 4096)
+            case("negative", -4096, page, 4096)
+        self.case("pwrite_from_buffer: all", self.stored, device.pwrite_from_buffer, 0, page)
+        self.case("pwrite_from_buffer: all, padded", self.stored, device.pwrite_from_buffer, 0, b"hello", total_len=4096)
+        for placement in (None, 0, 1, 70000):
+            self.case(f"write_uring: placed {placement}", device.write_uring, 0, page, 4096, 4096, placement)
+        write = lambda what, *a, **n: self.case(f"batched_write: {what}", self.stored, self.batch, "batched_write", *a, **n)
+        write("two", [0, 65536], [page, page], [4096, 4096])
+        write("padded", [0, 8192], [page, b"hello"], [8192, 4096], payload_lens=[7, 5])
+        write("too short", [0], [b"hello"], [4096])
+        write("unaligned offset", [1], [page], [4096])
+        write("unaligned length", [0], [page], [100])
+        write("payload longer than total", [0], [page * 2], [4096], payload_lens=[8000])
+        write("no bytes", [0], [page], [0])
+        write("at the end", [MIB, 0], [page, page], [4096, 4096])
+        write("none", [], [], [])
+        write("lengths", [0], [page], [])
+        write("payloads' lengths", [0], [page], [4096], None, [])
+        write("placements' lengths", [0], [page], [4096], [])
+        for placement in (None, 0, 1, 70000):
+            write(f"placed {placement}", [0], [page], [4096], [placement])
+        constant = self.make(self.path, False, **self.mode)
+        self.case("open for reading: pwrite_from_buffer", constant.pwrite_from_buffer, 0, page)
+        self.case("open for reading: write_uring", constant.write_uring, 0, page, 4096)
+        kept, self.device = self.device, constant
+        self.case("open for reading: batched_write", self.batch, "batched_write", [0], [page], [4096])
+        self.device = kept
+
+    def registering(self):
+        self.write(CONTENT)
+        register, pool = self.device.register_fixed_buffers, memory(65536)
+        self.pool = pool  # it stays until the device is closed: else other memory would come to lie there
+        at = ctypes.addressof(ctypes.c_char.from_buffer(pool))
+        self.case("fixed: lengths", register, [at], [])
+        self.case("fixed: none", register, [], [])
+        self.case("fixed: NULL", register, [0], [4096])
+        self.case("fixed: empty", register, [at], [0])
+        self.case("fixed: overlap", register, [at, at + 4096], [8192, 8192])
+        self.case("fixed: nobody's", register, [4096], [4096])
+        self.case("fixed: nothing yet", self.device.fixed_buffer_status)
+        self.case("fixed: two", register, [at, at + 32768], [16384, 32768])
+        self.case("fixed: there", self.device.fixed_buffer_status)
+        self.case("fixed: again", register, [at], [16384])
+        self.case("fixed: read", self.batch, "batched_read", [4096, 0], [pool[:8192], pool[32768:]], [8192, 32768])
+        if self.device.fixed_buffer_status()[0]:
+            assert bytes(pool[:8192]) == CONTENT[4096:12288] and bytes(pool[32768:]) == CONTENT[:32768]
+
+    def closing(self):
+        device, out = self.device, memory(4096)
+        self.case("close", device.close)
+        self.case("close again", device.close)
+        self.case("closed: wait for none", device.wait_iouring, 4711)
+        for name in ("size_bytes", "fixed_buffer_status", "worker_error"):
+            self.case(f"closed: {name}", getattr(device, name))
+        self.case("closed: pread_into", device.pread_into, 0, out, 4096)
+        self.case("closed: read_uring", device.read_uring, 0, out, 4096)
+        self.case("closed: pwrite_from_buffer", device.pwrite_from_buffer, 0, out)
+        self.case("closed: write_uring", device.write_uring, 0, out, 4096)
+        self.case("closed: batched_read", device.batched_read, [0], [out], [4096])
+        self.case("closed: batched_write", device.batched_write, [0], [out], [4096])
+        self.case("closed: register", device.register_fixed_buffers, [4096], [4096])
+
+
+# What must be so whether the module is there or not.
+KNOWN = {
+    "batched_read: two": ([True, True], [], ([], [])),
+    "batched_read: at the end": ([True, False], [(1, "RuntimeError")], ([], [])),
+    "batched_read: cut short": ([True, False, True], [(1, "RuntimeError")], ([], [])),
+    "batched_read: unaligned offset": ("ValueError", None),
+    "open for reading: batched_write": ([False], [(0, "OSError")], ([], [])),
+    "pread_into: five of a page": (True, "file"),
+    "no such file": ("FileNotFoundError", 2),
+    "fixed: there": (True, 49152),
+    "closed: batched_read": ("RuntimeError", None),
+}
+
+
+def same_answers(folder):
+    path = os.path.join(folder, "cases")
+    for mode, named in MODES.items():
+        ours = Cases(raw_block.RawBlockDevice, path, named).answers
+        wrong = 0
+        if mode == "io_uring direct":
+            wrong += differences("expected", KNOWN, {name: ours[name] for name in KNOWN})
+        if rival:
+            wrong += differences("the module", Cases(rival.RawBlockDevice, path, named).answers, ours)
+        if wrong:
+            sys.exit(f"check_raw_block.py: {wrong} answers are others than they should be")
+        print(f"{mode}: {len(ours)} answers" + (", the same as the module's" if rival else ""))
+    os.unlink(path)
+
+
+def differences(name, theirs, ours):
+    wrong = [case for case in theirs.keys() | ours.keys() if theirs.get(case) != ours.get(case)]
+    for case in sorted(wrong):
+        print(f"{case}: {name} {theirs.get(case)}, ours {ours.get(case)}")
+    return len(wrong)
+
+
+def own_promises(folder):
+    """Threads, more batches than the engine has entries, memory that is held, ends of processes, forks."""
+    path = os.path.join(folder, "own")
+    with open(path, "wb") as file:
+        file.write(CONTENT * 8)
+    device = raw_block.RawBlockDevice(path, True, use_odirect=True, io_engine="io_uring")
+    failures = []
+
+    def worker(seed):
+        try:
+            chance = random.Random(seed)
+            mine = seed * MIB  # a part of the file that no other thread writes to
+            for _ in range(30):
+                block, length = chance.randrange(192), chance.randrange(1, 65) * 4096
+                data = chance.randbytes(length)
+                device.wait_iouring(device.batched_write([mine + block * 4096], [data], [length]))
+                out = [memory(length), memory(length)]
+                number = device.batched_read([mine + block * 4096] * 2, out, [length] * 2)
+                answers = [device.wait_iouring(number)]
+                if answers != [([True, True], [])] or any(bytes(o) != data for o in out):
+                    raise AssertionError(f"thread {seed}: {answers}")
+        except BaseException as e:
+            failures.append(e)
+
+    threads = [threading.Thread(target=worker, args=(seed,)) for seed in range(8)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert not failures, failures
+
+    numbers, got = [device.batched_read([0] * 8, [memory(65536) for _ in range(8)], [65536] * 8) for _ in range(8)], []
+    waiters = [threading.Thread(target=lambda: got.extend(device.wait_iouring(n) for n in numbers)) for _ in range(4)]
+    [thread.start() for thread in waiters]
+    [thread.join() for thread in waiters]
+    assert sorted(len(bitmap) for bitmap, _ in got) == [0] * 24 + [8] * 8, "each batch is answered once"
+
+    many = [(device.batched_read([i % 256 * 4096], [out], [4096]), i, out) for i in range(1500) for out in [memory(4096)]]
+    with open(path, "rb") as file:
+        content = file.read()
+    for number, i, out in many:
+        assert device.wait_iouring(number) == ([True], []) and bytes(out) == content[i % 256 * 4096 :][:4096]
+
+    array = bytearray(4 * MIB)
+    number = device.batched_read([0], [array], [len(array)])
+    try:
+        array.append(1)
+        raise AssertionError("memory of a batch could be resized")
+    except BufferError:
+        device.wait_iouring(number)
+        array.append(1)
+
+    child = os.fork()
+    if child == 0:
+        try:
+            device.pread_into(0, bytearray(4096), 4096)
+        except OSError as e:
+            os._exit(e.errno)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 10, "a forked child was not refused (ECHILD)"
+
+    closed, out = raw_block.RawBlockDevice(path, False, io_engine="io_uring"), memory(4 * MIB)
+    number = closed.batched_read([0], [out], [4 * MIB])
+    closed.close()
+    assert bytes(out) == content[: 4 * MIB] and closed.wait_iouring(number) == ([True], []), "close did not wait"
+    device.batched_write([0], [bytes(4 * MIB)], [4 * MIB])
+    del device  # drains: all of it is there
+    gc.collect()
+    with open(path, "rb") as file:
+        assert file.read(4 * MIB) == bytes(4 * MIB), "a device that was dropped did not drain"
+    ends = "import sys, raw_block; d = raw_block.RawBlockDevice(sys.argv[1], True, io_engine='io_uring')\n"
+    ends += f"d.batched_write([0], [b'x' * {4 * MIB}], [{4 * MIB}])"
+    subprocess.run([sys.executable, "-c", ends, path], check=True, cwd=os.path.dirname(os.path.abspath(__file__)))
+    with open(path, "rb") as file:
+        assert file.read(4 * MIB) == b"x" * (4 * MIB), "a process that ended did not drain"
+    os.unlink(path)
+    print("threads, many batches, held memory, a fork, a drop and an end: as promised")
+
+
+def layouts():
+    print("#include <fullbore.h>\n#include <stddef.h>")
+    for name, struct in fullbore.STRUCTS.items():
+        print(f'_Static_assert(sizeof(struct fullbore_{name}) == {ctypes.sizeof(struct)}, "{name}");')
+        for field, *_ in struct._fields_:
+            offset = getattr(struct, field).offset
+            print(f'_Static_assert(offsetof(struct fullbore_{name}, {field}) == {offset}, "{name}.{field}");')
+    for value, name in (
+        (fullbore.ABI, "ABI"), (fullbore.READ, "OP_READ"), (fullbore.WRITE, "OP_WRITE"),
+        (fullbore.OPEN_WRITE, "OPEN_WRITE"), (fullbore.OPEN_BUFFERED, "OPEN_BUFFERED"),
+        (fullbore.TARGET_DRIVE, "TARGET_DRIVE"), (fullbore.REGION_REGISTERED, "REGION_REGISTERED"),
+        (fullbore.KIND_OUT_OF_BOUNDS, "KIND_OUT_OF_BOUNDS"), (fullbore.KIND_UNEXPECTED_EOF, "KIND_UNEXPECTED_EOF"),
+    ):
+        print(f'_Static_assert(FULLBORE_{name} == {value}, "{name}");')
+    print(f'_Static_assert(FULLBORE_NO_EXTENT == {fullbore.NO_EXTENT}u, "NO_EXTENT");\nint main(void) {{ return 0; }}')
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore", DeprecationWarning)
+    if sys.argv[1:] == ["--layouts"]:
+        layouts()
+    elif len(sys.argv) == 2 and os.path.isdir(sys.argv[1]):
+        same_answers(os.path.abspath(sys.argv[1]))
+        own_promises(os.path.abspath(sys.argv[1]))
+    else:
+        sys.exit(__doc__)
