@@ -97,7 +97,7 @@ _CALLS = {
 
 
 def _load():
-    library = ctypes.CDLL(os.environ.get("FULLBORE_LIBRARY", "libfullbore.so"))
+    library = ctypes.CDLL(os.environ.get("FULLBORE_LIBRARY", f"libfullbore.so.{ABI}"))
     for name, (answer, *arguments) in _CALLS.items():
         function = getattr(library, f"fullbore_{name}")
         function.restype, function.argtypes = answer, arguments
