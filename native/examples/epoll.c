@@ -21,7 +21,8 @@ static const char *const USAGE =
 struct load {
     struct fullbore_extent extent;
     unsigned char *memory;
-    uint64_t id; /* of the transfer; 0: none in flight */
+    uint64_t id; /* of its transfer, for cancelling */
+    int busy;
 };
 
 struct loop {
@@ -46,7 +47,6 @@ static int sys(int answer, const char *what)
 static void start(struct loop *loop, uint64_t n)
 {
     struct load *load = &loop->loads[n];
-    load->id = 0;
     if (loop->stopping || loop->next == loop->size)
         return;
     uint64_t left = loop->size - loop->next;
@@ -60,6 +60,7 @@ static void start(struct loop *loop, uint64_t n)
                                          .tag = n};
     check(fullbore_submit(loop->client, &transfer, 1), "submit");
     load->id = transfer.id;
+    load->busy = 1;
     loop->next += load->extent.len;
     loop->in_flight++;
 }
@@ -73,6 +74,7 @@ static void completions(struct loop *loop)
         got = check(fullbore_poll(loop->client, done, 16), "poll");
         for (int64_t i = 0; i < got; i++) {
             loop->in_flight--;
+            loop->loads[done[i].tag].busy = 0;
             if (done[i].result == -ECANCELED && loop->stopping)
                 continue;
             check_completion(&done[i], "load");
@@ -89,7 +91,7 @@ static void stop(struct loop *loop)
 {
     loop->stopping = 1;
     for (int n = 0; n < MOST_IN_FLIGHT; n++)
-        if (loop->loads[n].id != 0)
+        if (loop->loads[n].busy)
             check(fullbore_cancel(loop->client, loop->loads[n].id), "cancel");
 }
 

@@ -13,6 +13,10 @@ from fullbore import NO_EXTENT, READ, WRITE, Completion, Extent, Transfer, excep
 _abandoned = []
 
 
+# What no transfer is named.
+NO_ID = 2**64 - 1
+
+
 class PyBuffer(ctypes.Structure):
     """Python's Py_buffer."""
 
@@ -41,7 +45,7 @@ class Buffer:
 
 class Batch:
     """Reads or writes that are one transfer; then what came of each. It has a client for itself, so that any thread may
-    wait for it. Used as a context while it is made: an exception gives up what it holds."""
+    wait for it. Used as a context while it is made: behind an exception nothing of it is under way or held."""
 
     def __init__(self, device, op):
         self.device, self.op = device, op
@@ -51,14 +55,18 @@ class Batch:
         self.buffers, self.spare = [], []
         self.errors = {}  # by operation
         self.client = self.extents = None
+        self.transfer, self.done = sized(Transfer, op=op, tag=1, id=NO_ID), Completion()
         self.finished = False
 
     def __enter__(self):
         return self
 
     def __exit__(self, kind, *_):
-        if kind is not None:
-            self.give_up()
+        if kind is None:
+            return
+        if self.transfer.id == NO_ID:  # it was not submitted
+            self.finished = True
+        self.finish()
 
     def hold(self, memory):
         self.buffers.append(Buffer(memory, writable=self.op == READ))
@@ -85,15 +93,15 @@ class Batch:
             self.extents = (Extent * len(self.pieces))()
             for extent, (_, offset, address, length) in zip(self.extents, self.pieces):
                 extent.offset, extent.ptr, extent.len = offset, address, length
-            transfer = sized(Transfer, op=self.op, target=self.device._target, count=len(self.pieces))
-            transfer.extents = ctypes.addressof(self.extents)
-            client = self.device._take_client()
-            taken = lib.submit(client, byref(transfer), 1)
+            self.transfer.target, self.transfer.count = self.device._target, len(self.pieces)
+            self.transfer.extents = ctypes.addressof(self.extents)
+            self.client = self.device._take_client()
+            taken = lib.submit(self.client, byref(self.transfer), 1)
             if taken == 1:
-                self.client = client
                 return True
             error, extent = last_exception(taken)
-            self.device._clients.append(client)
+            self.device._clients.append(self.client)
+            self.client = None
             if taken == -errno.EAGAIN:
                 return False
             # What cannot be is that operation's failure; the others go without it.
@@ -114,11 +122,6 @@ class Batch:
                 self.finished = True
             self._free()
 
-    def give_up(self):
-        """It was not submitted, and will not be."""
-        self.finished = True
-        self._free()
-
     def _free(self):
         if self.client is not None:
             self.device._clients.append(self.client)
@@ -127,8 +130,8 @@ class Batch:
         self.pieces, self.spare, self.client, self.extents = [], [], None, None
 
     def _wait(self):
-        done, got = Completion(), 0
-        while got == 0:  # a second at a time, so that Python sees signals
+        done, got = self.done, 0
+        while got == 0 and done.tag == 0:  # a second at a time, so that Python sees signals
             got = lib.wait(self.client, 1, 1, 10**9, byref(done))
         if got < 0:
             self.fail(last_exception(got)[0])
