@@ -8,6 +8,9 @@ One process, one file, one pool of destination memory that both have registered.
 `--per_batch` objects, `--inflight` of them at a time, in an order that is the same for both. Arms alternate, and the first of
 a pair is the second of the next. The pool is poisoned before each arm, and behind it, untimed, every byte of it is compared
 with what the file has there. The last line is JSON; `ratio` is ours / theirs, pair by pair. Exit status 1 below `--bar`.
+
+On a machine with other work, `--calm=0.1` starts a pair only when that took less than a tenth of the CPUs for half a second,
+and counts it only if it was no more in both of its arms; `discarded` says how many were not counted.
 """
 
 import argparse
@@ -45,6 +48,8 @@ def arguments():
     p.add_argument("--fixed", type=int, default=1, choices=(0, 1), help="register_fixed_buffers (1)")
     p.add_argument("--direct", type=int, default=1, choices=(0, 1), help="use_odirect (1)")
     p.add_argument("--pairs", type=int, default=11)
+    p.add_argument("--calm", type=float, help="count pairs only while others take less than this part of the CPUs")
+    p.add_argument("--patience", type=float, default=600, help="seconds after which --calm gives up (600)")
     p.add_argument("--bar", type=float, help="exit status 1 when the median of the ratios is below this")
     a = p.parse_args()
     a.piece = a.piece or a.object
@@ -78,9 +83,37 @@ class Pool:
         return memoryview(self.map)[self.skip + at : self.skip + at + length]
 
 
+class Others:
+    """What part of the machine's CPUs other processes take."""
+
+    def __init__(self):
+        self.last = self.now()
+
+    def now(self):
+        with open("/proc/stat") as f:
+            ticks = [int(n) for n in f.readline().split()[1:9]]
+        return sum(ticks), ticks[3] + ticks[4], time.process_time() * os.sysconf("SC_CLK_TCK")
+
+    def share(self):
+        """Since the last call."""
+        (total, idle, own), before = self.now(), self.last
+        self.last = total, idle, own
+        spent = total - before[0]
+        return max(spent - (idle - before[1]) - (own - before[2]), 0) / spent if spent else 0
+
+    def await_calm(self, limit, until):
+        self.share()
+        while True:
+            time.sleep(0.5)
+            if self.share() < limit:
+                return
+            if time.monotonic() > until:
+                sys.exit("raw_block.py: the machine does not come to rest")
+
+
 class Arm:
     def __init__(self, name, device_class, a, pool, piece):
-        self.name, self.a, self.pool, self.piece = name, a, pool, piece
+        self.name, self.a, self.pool, self.piece, self.others = name, a, pool, piece, Others()
         self.device = device_class(
             a.file, False, use_odirect=bool(a.direct), alignment=4096, io_engine="io_uring", iouring_queue_depth=a.depth
         )
@@ -90,9 +123,10 @@ class Arm:
             assert self.device.fixed_buffer_status() == (True, slots * a.object), f"{name}: not registered (memlock?)"
 
     def run(self, order, content):
-        """Reads the objects at these offsets of the file; GB/s. Then compares what is in the pool."""
+        """Reads the objects at these offsets of the file, then compares what is in the pool: GB/s, CPU s/GiB, others' share."""
         a, pool, device, piece = self.a, self.pool, self.device, self.piece
         pool.poison()
+        self.others.share()
         pieces = range(0, a.object, piece)
         batches = [order[i : i + a.per_batch] for i in range(0, len(order), a.per_batch)]
         places = [[n * a.per_batch + i for i in range(a.per_batch)] for n in range(a.inflight)]
@@ -110,12 +144,13 @@ class Arm:
             self.wait(flight)
         seconds = time.perf_counter() - start
         cpu = time.process_time() - cpu
+        others = self.others.share()
         for slot, offset in landed.items():
             if pool.view(slot * a.object, a.object) != content[offset : offset + a.object]:
                 sys.exit(f"raw_block.py: {self.name}: wrong bytes from offset {offset}")
         assert len(landed) * a.object == pool.length
         total = len(order) * a.object
-        return total / seconds / 1e9, cpu / (total / (1 << 30))
+        return total / seconds / 1e9, cpu / (total / (1 << 30)), others
 
     def wait(self, flight):
         bitmap, errors = self.device.wait_iouring(flight.popleft())
@@ -149,20 +184,27 @@ def main():
     theirs = Arm("theirs", Theirs, a, pool, a.piece)
     ours = Arm("ours", Ours, a, pool, a.object)
     rates = {theirs: [], ours: []}
-    for n in range(-1, a.pairs):  # the first pair warms up
-        for arm in (theirs, ours) if n % 2 == 0 else (ours, theirs):
-            rate = arm.run(order, content)
-            if n >= 0:
-                rates[arm].append(rate)
-        if n >= 0:
-            (x, xc), (y, yc) = rates[ours][-1], rates[theirs][-1]
-            print(f"{n + 1:3d}  ours {x:7.3f} GB/s  theirs {y:7.3f} GB/s  ratio {x / y:6.3f}  CPU {xc:.3f} {yc:.3f} s/GiB", flush=True)
-    gbps = {arm.name: three([rate for rate, _ in rates[arm]]) for arm in rates}
-    cpu = {arm.name: three([used for _, used in rates[arm]]) for arm in rates}
-    ratio = three([x / y for (x, _), (y, _) in zip(rates[ours], rates[theirs])])
+    n, discarded, until = -1, 0, time.monotonic() + a.patience
+    while n < a.pairs:  # the first pair warms up
+        if a.calm:
+            theirs.others.await_calm(a.calm, until)
+        pair = {arm: arm.run(order, content) for arm in ((theirs, ours) if (n + discarded) % 2 == 0 else (ours, theirs))}
+        (x, xc, xo), (y, yc, yo) = pair[ours], pair[theirs]
+        counts = n >= 0 and not (a.calm and max(xo, yo) >= a.calm)
+        if counts:
+            for arm in rates:
+                rates[arm].append(pair[arm])
+            print(f"{n + 1:3d}  ours {x:6.2f} GB/s  theirs {y:6.2f} GB/s  ratio {x / y:5.2f}  CPU {xc:.3f} {yc:.3f} s/GiB", flush=True)
+        if counts or n < 0:
+            n += 1
+        else:
+            discarded += 1
+    gbps = {arm.name: three([rate for rate, *_ in rates[arm]]) for arm in rates}
+    cpu = {arm.name: three([used for _, used, _ in rates[arm]]) for arm in rates}
+    ratio = three([x / y for (x, *_), (y, *_) in zip(rates[ours], rates[theirs])])
     print(f"ours / theirs: {ratio['median']:.2f} ({ratio['min']:.2f} .. {ratio['max']:.2f}), {a.pairs} pairs, all bytes verified")
     options = {name: value for name, value in vars(a).items() if name != "bar"}
-    print(json.dumps({"ratio": ratio, "gbps": gbps, "cpu_s_per_gib": cpu, "load": os.getloadavg(), "options": options}))
+    print(json.dumps({"ratio": ratio, "gbps": gbps, "cpu_s_per_gib": cpu, "discarded": discarded, "options": options}))
     if a.bar and ratio["median"] < a.bar:
         sys.exit(f"raw_block.py: the bar of {a.bar} is missed")
 
