@@ -259,9 +259,11 @@ class RawBlockDevice:
     def close(self):
         """Waits for what was begun, and closes. A batch may be waited for afterwards, too. OSError: registered memory is
         still in use, and must stay."""
-        if self._closed:
+        if self._closed:  # or it never was open, and has no lock
             return
         with self._lock:
+            if self._closed:
+                return
             self._closed = True
             live = list(self._live)
         for batch in live:
@@ -331,8 +333,9 @@ class RawBlockDevice:
                     self._live[batch] = None
                     return
                 # The engine has room for a thousand. What is fetched of the oldest is kept for who waits for it.
-                oldest = next(iter(self._live))
-            self._end(oldest)
+                oldest = next(iter(self._live), batch)
+            if oldest is not batch:
+                self._end(oldest)
 
     def _grow(self, batch):
         """A file that is written past its end becomes longer."""
