@@ -194,17 +194,19 @@ def main():
         if counts:
             for arm in rates:
                 rates[arm].append(pair[arm])
-            print(f"{n + 1:3d}  ours {x:6.2f} GB/s  theirs {y:6.2f} GB/s  ratio {x / y:5.2f}  CPU {xc:.3f} {yc:.3f} s/GiB", flush=True)
+            text = f"{n + 1:3d}  ours {x:6.2f} GB/s  theirs {y:6.2f} GB/s  ratio {x / y:5.2f}  CPU {xc:.3f} {yc:.3f} s/GiB"
+            print(f"{text}  others {xo:.0%} {yo:.0%}", flush=True)
         if counts or n < 0:
             n += 1
         else:
             discarded += 1
     gbps = {arm.name: three([rate for rate, *_ in rates[arm]]) for arm in rates}
     cpu = {arm.name: three([used for _, used, _ in rates[arm]]) for arm in rates}
+    others = max(share for arm in rates.values() for *_, share in arm)
     ratio = three([x / y for (x, *_), (y, *_) in zip(rates[ours], rates[theirs])])
     print(f"ours / theirs: {ratio['median']:.2f} ({ratio['min']:.2f} .. {ratio['max']:.2f}), {a.pairs} pairs, all bytes verified")
-    options = {name: value for name, value in vars(a).items() if name != "bar"}
-    print(json.dumps({"ratio": ratio, "gbps": gbps, "cpu_s_per_gib": cpu, "discarded": discarded, "options": options}))
+    seen = {"ratio": ratio, "gbps": gbps, "cpu_s_per_gib": cpu, "others": others, "discarded": discarded}
+    print(json.dumps(seen | {"options": {name: value for name, value in vars(a).items() if name != "bar"}}))
     if a.bar and ratio["median"] < a.bar:
         sys.exit(f"raw_block.py: the bar of {a.bar} is missed")
 
