@@ -1,7 +1,7 @@
 //! Compiles native/ (C only). No network, no generator.
 
 fn main() {
-    println!("cargo:rerun-if-changed=native");
+    println!("cargo:rerun-if-changed=native/copy.c");
     cc::Build::new()
         .file("native/copy.c")
         .std("gnu11")

@@ -84,7 +84,7 @@ pub fn details(failure: &Failure) -> (i32, fullbore_error, CString) {
                 length: error.length().unwrap_or(0),
                 ..NONE
             };
-            (error.errno().unwrap_or(errno), details, error.to_string())
+            (error.errno().unwrap_or(errno), details, in_c(&error.to_string()))
         }
         Failure::Defect(what) => {
             let kind = fullbore_kind::FULLBORE_KIND_DEFECT as u32;
@@ -95,6 +95,30 @@ pub fn details(failure: &Failure) -> (i32, fullbore_error, CString) {
     };
     let text = CString::new(text.replace('\0', "?")).unwrap_or_default();
     (-errno, fullbore_error { message: text.as_ptr(), ..error }, text)
+}
+
+/// What remedies are called in Rust, and in C. No name is the beginning of one behind it.
+pub const NAMES: [(&str, &str); 13] = [
+    ("Engine::builder", "fullbore_engine_create"),
+    ("Engine::register_cuda", "fullbore_region_register_cuda"),
+    ("Engine::register_host", "fullbore_region_register_host"),
+    ("OpenOptions::create", "FULLBORE_OPEN_CREATE"),
+    ("OpenOptions::force", "FULLBORE_OPEN_FORCE"),
+    ("OpenOptions::mapped", "FULLBORE_OPEN_MAPPED"),
+    ("OpenOptions::write", "FULLBORE_OPEN_WRITE"),
+    ("Region::len", "fullbore_region_info.len"),
+    ("Target::block_size", "fullbore_target_info.block_size"),
+    ("Target::geometry", "fullbore_target_info"),
+    ("Target::set_size", "fullbore_target_set_size"),
+    ("Target::size", "fullbore_target_info.bytes"),
+    ("Transfer::deadline", "fullbore_transfer.deadline_ns"),
+];
+
+/// A message whose remedy is a call of Rust's, for C programs.
+pub fn in_c(text: &str) -> String {
+    NAMES
+        .iter()
+        .fold(text.to_owned(), |text, (rust, c)| text.replace(&format!("{rust}()"), c).replace(rust, c))
 }
 
 /// Who said it, and what. The deepest one that did: cuFile's errors stand for the driver's, and so on.

@@ -2,7 +2,7 @@
 
 use super::border::{call, get, hand_out, known_flags, small};
 use super::engine::fullbore_engine;
-use super::error::Failure;
+use super::error::{Failure, in_c};
 use super::sized::{read_or_default, text, write};
 use super::types::*;
 use crate::error::{Error, ErrorKind};
@@ -197,7 +197,7 @@ pub unsafe extern "C" fn fullbore_region_get_info(
                 len: region.len() as u64,
                 gpu: region.gpu().map_or(-1, |gpu| gpu as i32),
                 padding: 0,
-                note: text(region.registration_note().unwrap_or_default()),
+                note: text(&in_c(region.registration_note().unwrap_or_default())),
                 reserved: [0; 4],
             })
         };

@@ -2,7 +2,7 @@
 
 use super::border::{call, get, hand_out, known_flags};
 use super::engine::fullbore_engine;
-use super::error::Failure;
+use super::error::{Failure, in_c};
 use super::region::fullbore_region;
 use super::sized::{read_or_default, text, write};
 use super::types::*;
@@ -266,7 +266,7 @@ pub unsafe extern "C" fn fullbore_path_query(
         let region = unsafe { region.as_ref() }.map(fullbore_region::get).transpose()?;
         let make = || {
             let report = engine.engine.path_of(&target.target, region)?;
-            let (path, reason) = (report.path as u32, text(&report.reason));
+            let (path, reason) = (report.path as u32, text(&in_c(&report.reason)));
             Ok(fullbore_path_info { size: 0, path, reason, reserved: [0; 4] })
         };
         // SAFETY: NULL, or as long as its size says.

@@ -1,7 +1,7 @@
 //! What a C program cannot provoke: panics inside of exports, and numbers that two lists must agree on.
 
 use super::border::PANIC;
-use super::error::{details, last};
+use super::error::{NAMES, details, in_c, last};
 use super::types::*;
 use super::{client::*, engine::*, log::*, marks::*, region::*, stats::*, target::*, version::*};
 use crate::error::{Error, ErrorKind};
@@ -180,4 +180,45 @@ fn structs_of_other_ages_are_read() {
 fn zeroed() -> fullbore_stats {
     // SAFETY: integers alone.
     unsafe { std::mem::zeroed() }
+}
+
+/// A remedy that C programs do not have would be none: each name of Rust's in a message has one of C's.
+#[test]
+fn remedies_have_names_in_c() {
+    let kinds = ["Engine", "EngineBuilder", "OpenOptions", "Region", "Target", "Transfer", "Client", "Marks"];
+    let mut found = std::collections::BTreeSet::new();
+    let mut folders = vec![std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("the sources").flatten() {
+            let path = entry.path();
+            if path.is_dir() && !path.ends_with("bin") && !path.ends_with("capi") {
+                folders.push(path);
+            } else if path.extension().is_some_and(|end| end == "rs")
+                && !path.to_string_lossy().contains("test")
+            {
+                let text = std::fs::read_to_string(&path).expect("a source");
+                let code = text.lines().take_while(|line| !line.contains("#[cfg(test)]"));
+                let quoted = code
+                    .filter(|line| !line.trim_start().starts_with("//"))
+                    .flat_map(|line| line.split('"').skip(1).step_by(2));
+                for (text, kind) in quoted.flat_map(|text| kinds.map(|kind| (text, kind))) {
+                    for (at, _) in text.match_indices(&format!("{kind}::")) {
+                        let name =
+                            text[at..].split(|c: char| !c.is_alphanumeric() && !"_:".contains(c)).next();
+                        found.extend(name.map(|name| name.trim_end_matches(':').to_owned()));
+                    }
+                }
+            }
+        }
+    }
+    assert!(found.len() > 8, "{found:?}");
+    for name in found {
+        assert!(!in_c(&name).contains("::"), "{name} has no name in C: add it to NAMES");
+    }
+    for (at, (rust, _)) in NAMES.iter().enumerate() {
+        assert!(
+            NAMES[at + 1..].iter().all(|(later, _)| !later.starts_with(rust)),
+            "{rust} spoils a later one"
+        );
+    }
 }

@@ -1,7 +1,7 @@
 //! Host memory of the engine's own.
 
 use super::Mapping;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 
 /// How to allocate a host region.
 #[derive(Clone, Debug)]
@@ -20,6 +20,12 @@ impl Default for AllocOptions {
 
 /// Maps `bytes` of page-aligned memory.
 pub fn alloc(bytes: usize, options: &AllocOptions) -> Result<Mapping, Error> {
+    // Its pages will be pinned, and cannot be swapped out: the kernel would end programs, this one perhaps, to find them.
+    if let Some(all) = machine_bytes().filter(|all| bytes as u64 > *all) {
+        let message =
+            format!("a region of {bytes} bytes is more than the machine's memory, {all} bytes; ask for less");
+        return Err(Error::new(ErrorKind::Resource, message));
+    }
     let mapping = Mapping::new(bytes).map_err(|e| {
         Error::io(format!("cannot map {bytes} bytes of host memory; ask for less, or free some"), &e)
     })?;
@@ -35,4 +41,27 @@ pub fn alloc(bytes: usize, options: &AllocOptions) -> Result<Mapping, Error> {
         })?;
     }
     Ok(mapping)
+}
+
+/// Bytes of memory that the machine has.
+fn machine_bytes() -> Option<u64> {
+    // SAFETY: an out parameter of plain numbers.
+    let mut info: libc::sysinfo = unsafe { std::mem::zeroed() };
+    // SAFETY: as above.
+    let known = unsafe { libc::sysinfo(&mut info) } == 0;
+    known.then(|| info.totalram.saturating_mul(u64::from(info.mem_unit)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_than_the_machine_has_is_refused() {
+        let Some(all) = machine_bytes().filter(|_| !cfg!(miri)) else { return };
+        assert!(all > 1 << 26, "{all}");
+        let error = alloc(all as usize + 1, &AllocOptions::default()).expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::Resource, "{error}");
+        assert!(error.to_string().contains(&all.to_string()), "{error}");
+    }
 }
