@@ -172,6 +172,13 @@ static inline int open_files(void) {
     return n;
 }
 
+/* A lane may be the last to hold a descriptor that was given up, for a moment. */
+static inline void files_become(int want) {
+    for (uint64_t until = now_ns() + LONG; open_files() != want; sleep_ns(MS))
+        if (now_ns() > until)
+            CHECK_IS(open_files(), want);
+}
+
 /* So that tests which cannot run here say so. */
 #define SKIP(...) (printf("skipped: " __VA_ARGS__), printf("\n"), exit(0))
 
