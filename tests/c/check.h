@@ -45,6 +45,12 @@ static inline void check_refused(const char *file, int line, const char *what, l
         check_failed(file, line, "a refusal notes its own error");
 }
 
+static inline void check_completion(const char *file, int line, const char *what, fullbore_completion done, int error,
+                                    uint32_t kind) {
+    check_is(file, line, what, done.result, -error);
+    check_error(file, line, what, &done.error, kind);
+}
+
 #define CHECK(yes) ((yes) ? (void)0 : check_failed(__FILE__, __LINE__, #yes))
 #define CHECK_IS(value, want) check_is(__FILE__, __LINE__, #value, (long long)(value), (long long)(want))
 #define CHECK_OK(call) CHECK_IS(call, 0)
@@ -52,9 +58,7 @@ static inline void check_refused(const char *file, int line, const char *what, l
 #define REFUSED(call, error, kind) (spoil(), check_refused(__FILE__, __LINE__, #call, (long long)(call), error, kind))
 #define INVALID(call) REFUSED(call, EINVAL, FULLBORE_KIND_INVALID_INPUT)
 /* A completion that failed in this way. */
-#define FAILED(done, errno_, kind) \
-    (check_is(__FILE__, __LINE__, #done ".result", (done).result, -(errno_)), \
-     check_error(__FILE__, __LINE__, #done ".error.kind", &(done).error, kind))
+#define FAILED(done, error, kind) check_completion(__FILE__, __LINE__, #done, done, error, kind)
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
