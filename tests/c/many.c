@@ -80,10 +80,7 @@ int main(void) {
         CHECK(more < 64 * KIB); /* less than a byte a transfer */
         CHECK(grown < 4 * MIB);
     }
-    fullbore_stats stats = {.size = sizeof stats};
-    CHECK_OK(fullbore_stats_get(engine, &stats));
-    CHECK(stats.active == 0 && stats.in_flight == 0 && stats.stale == 0 && stats.quarantined_bytes == 0);
-    CHECK(stats.lanes_dead == 0 && stats.lanes_stalled == 0);
+    check_quiet(engine);
     CHECK_OK(fullbore_marks_destroy(marks));
     CHECK_OK(fullbore_client_destroy(client));
     CHECK_OK(fullbore_region_free(region, 0));

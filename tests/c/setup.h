@@ -43,8 +43,11 @@ static inline void sleep_ns(uint64_t ns) {
 
 /* Whether rings are to be had: not under a valgrind that does not know them, nor where the kernel forbids them. */
 static inline bool rings(void) {
+    static int known = -1; /* the question makes a ring, each time */
     const char *queue = getenv("FULLBORE_C_QUEUE");
-    return !(queue && strcmp(queue, "null") == 0) && fullbore_feature(FULLBORE_FEATURE_IO_URING) == 1;
+    if (known < 0)
+        known = !(queue && strcmp(queue, "null") == 0) && fullbore_feature(FULLBORE_FEATURE_IO_URING) == 1;
+    return known;
 }
 
 static inline fullbore_engine *engine_with(fullbore_engine_options options) {
@@ -153,6 +156,21 @@ static inline fullbore_extent *slow_extents(void *memory, uint64_t len) {
     for (uint64_t i = 0; i < SLOW_EXTENTS; i++)
         extents[i] = (fullbore_extent){.offset = i * len, .ptr = memory, .len = len};
     return extents;
+}
+
+/* Nothing is under way, nothing went wrong. A lane counts a moment after it published. */
+static inline void check_quiet(const fullbore_engine *engine) {
+    fullbore_stats stats = {.size = sizeof stats};
+    for (uint64_t until = now_ns() + LONG;; sleep_ns(MS)) {
+        CHECK_OK(fullbore_stats_get(engine, &stats));
+        if ((stats.active == 0 && stats.in_flight == 0) || now_ns() > until)
+            break;
+    }
+    CHECK_IS(stats.active, 0);
+    CHECK_IS(stats.in_flight, 0);
+    CHECK_IS(stats.stale, 0);
+    CHECK_IS(stats.quarantined_bytes, 0);
+    CHECK_IS(stats.lanes_dead, 0);
 }
 
 /* Bytes of this process that are in memory. */
