@@ -108,6 +108,31 @@ static void by_descriptor(void) {
     CHECK_OK(fullbore_marks_destroy(marks));
 }
 
+/* Landings race with the descriptor's clear, again and again: a wake-up that is lost is a wait that does not end. */
+static void races(void) {
+    const uint32_t after[] = {0, 1};
+    fullbore_engine *null = engine_with((fullbore_engine_options){.flags = FULLBORE_ENGINE_NULL, .lanes = 1});
+    fullbore_target *there = null_target(null, MIB);
+    fullbore_client *theirs = client_of(null);
+    static uint8_t memory[4096];
+    fullbore_marks *marks = NULL;
+    CHECK_OK(fullbore_marks_create(after, COUNT(after), &marks));
+    int fd = fullbore_marks_fd(marks);
+    for (uint64_t round = 0; round < scaled(50000); round++) {
+        fullbore_extent two[] = {{.ptr = memory, .len = 512}, {.ptr = memory, .len = 512}};
+        fullbore_transfer transfer = transfer_of(FULLBORE_OP_READ, there, two, COUNT(two));
+        transfer.marks = marks;
+        submit_one(theirs, transfer);
+        while (fullbore_marks_landed(marks) < 2)
+            CHECK(up(fd, 20000));
+        CHECK_IS(next_of(theirs).result, 0);
+    }
+    CHECK_OK(fullbore_marks_destroy(marks));
+    CHECK_OK(fullbore_client_destroy(theirs));
+    CHECK_OK(fullbore_target_destroy(there));
+    CHECK_OK(fullbore_engine_destroy(null));
+}
+
 static void of_one_transfer_at_a_time(void) {
     fullbore_engine *slow = slow_engine();
     fullbore_target *there = null_target(slow, (uint64_t)SLOW_EXTENTS << 20);
@@ -149,6 +174,7 @@ int main(void) {
     client = client_of(engine);
     in_order();
     by_descriptor();
+    races();
     of_one_transfer_at_a_time();
     CHECK_OK(fullbore_region_free(region, 0));
     CHECK_OK(fullbore_target_destroy(target));

@@ -192,7 +192,7 @@ static inline int open_files(void) {
 
 /* A lane may be the last to hold a descriptor that was given up, for a moment. */
 static inline void files_become(int want) {
-    for (uint64_t until = now_ns() + LONG; open_files() != want; sleep_ns(MS))
+    for (uint64_t until = now_ns() + 20 * SECOND; open_files() != want; sleep_ns(MS))
         if (now_ns() > until)
             CHECK_IS(open_files(), want);
 }
