@@ -209,7 +209,7 @@ impl Client {
         if self.shared.fork.forked() || id.0.index as usize >= self.shared.core.table.len() {
             return false;
         }
-        let under_way = !self.shared.core.table.published(id.0) && self.shared.core.table.is_current(id.0);
+        let under_way = self.shared.core.table.is_active(id.0);
         self.shared.stop(id.0, Stop::Cancelled);
         under_way
     }

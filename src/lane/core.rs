@@ -63,7 +63,8 @@ impl Core {
     /// With `kept` entries for transfers that lanes submit themselves.
     pub fn with_kept(entries: usize, kept: usize, regions: Arc<Regions>, clock: Clock) -> Core {
         Core {
-            table: Table::with_kept(entries, kept, 0),
+            // From 1: the number of no transfer is 0.
+            table: Table::with_kept(entries, kept, 1),
             regions,
             clock,
             closing: AtomicBool::new(false),

@@ -456,7 +456,14 @@ impl<B> Table<B> {
             && matches!(phase_of(state), Phase::Done | Phase::Abandoned | Phase::Absorbed)
     }
 
+    /// Whether the handle names a transfer that is under way.
+    pub fn is_active(&self, handle: Handle) -> bool {
+        let state = self.entry(handle).state.load(Ordering::Acquire);
+        (state >> 32) as u32 == handle.generation && phase_of(state) == Phase::Active
+    }
+
     /// Whether the handle names the entry's present use.
+    #[cfg(test)]
     pub fn is_current(&self, handle: Handle) -> bool {
         (self.entry(handle).state.load(Ordering::Acquire) >> 32) as u32 == handle.generation
     }
