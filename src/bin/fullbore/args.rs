@@ -66,7 +66,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "SIZE", value_parser = units::size)]
     pub stripe: Option<u64>,
     /// Size of an object
-    #[arg(long, value_name = "SIZE", default_value = "20m", value_parser = units::size)]
+    #[arg(long, alias = "blocksize", value_name = "SIZE", default_value = "20m", value_parser = units::size)]
     pub bs: u64,
     /// Objects in flight of each job [default: 1 2 4 8 16 32 in turn]
     #[arg(long, value_name = "N")]
@@ -97,7 +97,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "SIZE", value_parser = units::size)]
     pub size: Option<u64>,
     /// Measure each arm for at most this long: 10, 10s, 2m
-    #[arg(long, value_name = "TIME", value_parser = units::time)]
+    #[arg(long, alias = "timeout", value_name = "TIME", value_parser = units::time)]
     pub runtime: Option<Duration>,
     /// Measure each arm for all of --runtime
     #[arg(long = "time_based", alias = "time-based", action = ArgAction::Set, num_args = 0..=1,

@@ -37,6 +37,7 @@ pub struct MoreArgs {
     /// Memory that objects land in: host, gpu:0, or gpu:0,1 (objects are dealt over the GPUs in turn)
     #[arg(
         long,
+        alias = "iomem",
         value_name = "WHERE",
         default_value = "host",
         hide_default_value = true,

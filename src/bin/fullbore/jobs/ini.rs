@@ -1,6 +1,8 @@
 //! Job files: sections, [global], comments, `${ENV}`, `include`.
 
 use std::fs;
+use std::io::Read;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -26,15 +28,26 @@ struct Reader<'a> {
 pub fn read(path: &Path, defaults: &[Setting], env: Env<'_>) -> Result<Vec<Section>, Failure> {
     let mut reader =
         Reader { env, defaults: defaults.to_vec(), sections: Vec::new(), in_global: false, open: false };
-    let unread = |error| {
-        Failure::Setup(format!(
-            "{}: {error}: name a job file, or write options as --key=value",
-            path.display()
-        ))
-    };
-    let text = fs::read_to_string(path).map_err(unread)?;
+    let text = text_of(path).map_err(|why| {
+        Failure::Setup(format!("{}: {why}: name a job file, or write options as --key=value", path.display()))
+    })?;
     reader.file(path, &text, 0)?;
     Ok(reader.sections)
+}
+
+/// Longer ones are no job files but somebody's data.
+const LONGEST: u64 = 1 << 20;
+
+/// The text of a job file. A device named by mistake is not read from end to end.
+fn text_of(path: &Path) -> Result<String, String> {
+    let meta = fs::metadata(path).map_err(|error| error.to_string())?;
+    if meta.is_dir() || meta.file_type().is_block_device() || meta.len() > LONGEST {
+        return Err("it is no job file (a file or device to measure is named by --filename)".into());
+    }
+    let mut text = String::new();
+    let file = fs::File::open(path).map_err(|error| error.to_string())?;
+    file.take(LONGEST).read_to_string(&mut text).map_err(|error| error.to_string())?;
+    Ok(text)
 }
 
 impl Reader<'_> {
@@ -85,8 +98,8 @@ impl Reader<'_> {
         // As written, or beside the file that includes it.
         let beside = from.parent().map(|folder| folder.join(name));
         let path = Some(PathBuf::from(name)).filter(|path| path.exists()).or(beside).unwrap_or_default();
-        let text = fs::read_to_string(&path)
-            .map_err(|error| refuse_line(file, line, format!("include {name}: {error}: check the name")))?;
+        let text = text_of(&path)
+            .map_err(|why| refuse_line(file, line, format!("include {name}: {why}: check the name")))?;
         self.file(&path, &text, depth + 1)
     }
 

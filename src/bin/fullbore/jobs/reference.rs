@@ -41,16 +41,29 @@ pub fn help_all() -> String {
     for (title, scope) in SCOPES {
         let _ = write!(out, "\n{title}:\n");
         for key in keys::all().filter(|key| key.scope == *scope) {
-            let _ = writeln!(
-                out,
-                "  {:<30} {}",
-                format!("--{} ({})", names(key).join(", --"), key.kind.name()),
-                both(key)
-            );
+            let head = format!("  --{} ({})", names(key).join(", --"), key.kind.name());
+            out.push_str(&wrapped(&head, &both(key)));
         }
     }
     out.push_str(REMARKS);
     out
+}
+
+/// The text beside its head, in a column of its own.
+fn wrapped(head: &str, text: &str) -> String {
+    const COLUMN: usize = 34;
+    const WIDTH: usize = 110;
+    let (mut out, mut at) = (format!("{head:<COLUMN$}"), head.len().max(COLUMN));
+    for word in text.split_whitespace() {
+        if at + word.len() >= WIDTH || (at > COLUMN && at == head.len()) {
+            out = out.trim_end().to_owned() + "\n" + &" ".repeat(COLUMN);
+            at = COLUMN;
+        }
+        out += word;
+        out.push(' ');
+        at += word.len() + 1;
+    }
+    out.trim_end().to_owned() + "\n"
 }
 
 const SCOPES: &[(&str, Scope)] = &[
@@ -167,6 +180,7 @@ mod tests {
         for key in keys::all() {
             assert!(help.contains(&format!("--{}", key.name)), "{}", key.name);
         }
+        assert!(help.lines().all(|line| line.len() <= 120), "{help}");
         assert!(SHORT.lines().count() < 36 && SHORT.lines().all(|line| line.len() <= 110));
     }
 }

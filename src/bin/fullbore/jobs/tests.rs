@@ -227,6 +227,27 @@ fn jobs_are_told_from_the_table_of_arms() {
     }
 }
 
+/// A key that only one of the two knows would be refused by the other.
+#[test]
+fn the_table_of_arms_has_the_same_keys_by_all_their_names() {
+    use super::keys;
+    use clap::Args;
+    let command = crate::args::BenchArgs::augment_args(clap::Command::new("bench"));
+    let mut longs: Vec<String> = Vec::new();
+    for arg in command.get_arguments() {
+        let aliases = arg.get_all_aliases().unwrap_or_default();
+        longs.extend(arg.get_long().into_iter().chain(aliases).map(|name| name.replace('-', "_")));
+    }
+    for name in &longs {
+        assert!(keys::find(name).is_ok_and(keys::Key::is_of_arms), "{name} is not in the table");
+    }
+    for key in keys::all().filter(|key| key.is_of_arms()) {
+        for name in key.aliases.iter().chain([&key.name]) {
+            assert!(longs.contains(&name.replace('-', "_")), "--{name} is not in the arguments");
+        }
+    }
+}
+
 #[test]
 fn refusals_of_the_command_line_are_one_line_with_a_remedy() {
     for line in [
@@ -303,6 +324,14 @@ fn refusals_of_job_files_say_where() {
         assert!(refused.contains(at) && !refused.contains('\n'), "{text:?}: {refused}");
         assert!(refused.starts_with(&path.display().to_string()), "{refused}");
     }
+    // What is to be measured, named as if it were a job file, is not read from end to end.
+    let large = written("large", "");
+    fs::File::create(&large).unwrap().set_len(2 << 20).unwrap();
+    for path in [large.clone(), std::env::temp_dir()] {
+        let refused = jobs(&path.display().to_string()).unwrap_err().to_string();
+        assert!(refused.contains("--filename") && !refused.contains('\n'), "{refused}");
+    }
+    fs::remove_file(large).unwrap();
     let path = written("circle", "");
     fs::write(&path, format!("[a]\ninclude {}\n", path.display())).unwrap();
     let refused = jobs(&path.display().to_string()).unwrap_err().to_string();
