@@ -121,7 +121,7 @@ pub unsafe extern "C" fn fullbore_submit(
     count(|| {
         // SAFETY: NULL, or alive.
         let client = unsafe { enter(client)? };
-        if transfers.is_null() {
+        if transfers.is_null() && n > 0 {
             return Err(null("transfers"));
         }
         let mut step = 0;
@@ -129,16 +129,8 @@ pub unsafe extern "C" fn fullbore_submit(
             // SAFETY: one of `n` elements, each as long as the first one's size says.
             let one = unsafe { transfers.cast::<u8>().add(taken * step).cast::<fullbore_transfer>() };
             // SAFETY: as above.
-            let submitted = unsafe { sized::read(one) }.and_then(|transfer| {
-                match step {
-                    0 => step = transfer.size as usize,
-                    _ if step == transfer.size as usize => {}
-                    _ => {
-                        return Err(Failure::invalid(
-                            "the transfers of an array differ in size; set each to the same",
-                        ));
-                    }
-                }
+            let submitted = unsafe { element(one, step) }.and_then(|transfer| {
+                step = transfer.size as usize;
                 // SAFETY: as the header says.
                 unsafe { submit(&client, &transfer) }
             });
@@ -156,6 +148,21 @@ pub unsafe extern "C" fn fullbore_submit(
         }
         Ok(n)
     })
+}
+
+/// Reads an element of an array whose elements have `size` bytes; 0: it is the first.
+///
+/// # Safety
+/// `one` points to `size` bytes; the first, to as many as its own size says.
+unsafe fn element(one: *const fullbore_transfer, size: usize) -> Result<fullbore_transfer, Failure> {
+    // Looked at before the rest is read: a larger one would reach past the end of the array.
+    // SAFETY: inside the element.
+    let given = unsafe { one.cast::<u32>().read_unaligned() } as usize;
+    if size != 0 && size != given {
+        return Err(Failure::invalid("the transfers of an array differ in size; set each to the same"));
+    }
+    // SAFETY: passed on to the caller.
+    unsafe { sized::read(one) }
 }
 
 /// # Safety
