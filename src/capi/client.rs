@@ -107,8 +107,8 @@ pub unsafe extern "C" fn fullbore_client_destroy(client: *mut fullbore_client) -
 ///
 /// How many were taken, the first ones: less than `n` when the next was refused, and then `fullbore_last_error` says why. If
 /// the first was, a negative errno: -EINVAL, -ERANGE, -EROFS, -EBADF, -EOPNOTSUPP (demanded path), -EAGAIN: the engine's
-/// `max_transfers` are under way, fetch a completion first. -EBUSY: another thread is in a call with the client. One thread
-/// at a time.
+/// `max_transfers` are under way, fetch a completion first. -EBUSY: another thread is in a call with the client, or the
+/// marks belong to a transfer under way. One thread at a time.
 ///
 /// # Safety
 /// As the header says.
@@ -234,7 +234,7 @@ fn path(bits: u32) -> Result<Option<Path>, Failure> {
 }
 
 /// Makes everything durable that was written to `target` and completed before. Its completion comes as a transfer's does,
-/// with `tag`. `id`: out, for `fullbore_cancel`, or NULL.
+/// with `tag`, whose low half is its trace id. Its deadline is the engine's. `id`: out, for `fullbore_cancel`, or NULL.
 ///
 /// 0, or as `fullbore_submit`. One thread at a time.
 ///
