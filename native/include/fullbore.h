@@ -3,7 +3,11 @@
  *
  * Calls answer 0, or a count, or a negative errno; fullbore_last_error() has the details of the calling thread's last call
  * that failed. Sizes and offsets are in bytes, times in ns. Handles are opaque; what a create or open call gives is the
- * caller's to destroy, in any order. Structs that begin with `size` are zeroed and given their size first:
+ * caller's to destroy, in any order. Any call may answer -EINVAL (an argument that is NULL, unknown or out of its range),
+ * -ECHILD (in a forked child: the library's threads are the parent's), -EBADF (its engine was destroyed) and
+ * -ENOTRECOVERABLE (a defect; please report it); what is listed beside a call is what else it answers, or what it means by
+ * these. New values of enums come with new versions: expect some that have no name here. Structs that begin with `size` are
+ * zeroed and given their size first:
  *
  *     fullbore_open_options options = { .size = sizeof options, .flags = FULLBORE_OPEN_WRITE };
  *
@@ -567,7 +571,8 @@ typedef struct fullbore_engine_options {
    */
   uint32_t max_transfers;
   /**
-   * Bytes that a lane claims at once; 0: 1 MiB, or the command size if that is larger.
+   * Bytes that a lane claims at once; 0: 1 MiB, or the command size if that is larger. Whole pages of 4096, from the
+   * command size to 1 GiB.
    */
   uint64_t unit_size;
   /**
@@ -579,7 +584,7 @@ typedef struct fullbore_engine_options {
    */
   uint64_t grace_ns;
   /**
-   * Bytes of a pinned bounce buffer; 0: 8 MiB. 1 MiB to 256 MiB.
+   * Bytes of a pinned bounce buffer; 0: 8 MiB. Whole pages of 4096, 1 MiB to 256 MiB.
    */
   uint64_t bounce_bytes;
   /**
@@ -591,7 +596,7 @@ typedef struct fullbore_engine_options {
    */
   uint32_t cufile;
   /**
-   * Most bytes that wait in a GPU's copy engine, each way; 0: 32 MiB.
+   * Most bytes that wait in a GPU's copy engine, each way; 0: 32 MiB. At least 1 MiB.
    */
   uint64_t gpu_outstanding;
   /**
@@ -787,7 +792,8 @@ typedef struct fullbore_outcome {
    */
   uint64_t bytes;
   /**
-   * 0, or the errno (positive) of the first failure in this extent.
+   * 0, or the errno (positive) of the first failure in this extent; ECANCELED of what was not moved because the transfer
+   * was cancelled, or the engine destroyed.
    */
   int32_t error;
   /**
@@ -806,7 +812,9 @@ typedef struct fullbore_extent {
   uint64_t offset;
   /**
    * Memory to move to or from: a host pointer, or a device pointer inside a region over GPU memory. Inside a region
-   * it goes by the region's registration; outside of all, unregistered, as the completion's paths say.
+   * it goes by the region's registration; outside of all, unregistered, as the completion's paths say. All extents of a
+   * transfer are in memory of one GPU, or of the host. GPU memory must lie in a region: what lies in none is refused by an
+   * engine that has regions of GPU memory, and taken for the host's, and followed there, by one that has none.
    */
   void *ptr;
   /**
@@ -1004,8 +1012,9 @@ typedef struct fullbore_stats {
 } fullbore_stats;
 
 /**
- * Called for each line of the log, by any thread of the library, several at once: it must not block, and must not call
- * the library. `source` is the part of the library, `message` one line; both are UTF-8 and valid during the call.
+ * Called for each line of the log, by any thread, several at once: those of the library, and those that are in a call of
+ * it. It must not block, and must not call the library. `source` is the part of the library, `message` one line; both are
+ * UTF-8 and valid during the call.
  */
 typedef void (*fullbore_log_fn)(uint32_t level, const char *source, const char *message, void *user);
 
@@ -1069,7 +1078,8 @@ int64_t fullbore_gpus(const struct fullbore_engine *engine);
 
 /**
  * Opens a file, a block device, a NVMe namespace by its character device (/dev/ng0n1) or a DAX device (/dev/dax0.0).
- * `path`: ends in a NUL; `options`: NULL for reading. The target is the caller's, to destroy.
+ * `path`: ends in a NUL; `options`: NULL for reading. The target is the caller's, to destroy. The first block of a NVMe
+ * namespace is read, which takes up to 40 s of a drive that hangs.
  *
  * 0, or what the kernel answered (-ENOENT, -EACCES, ...), -EINVAL, -EBUSY (writing to what is mounted or held),
  * -EOPNOTSUPP (no O_DIRECT there). Any thread.
@@ -1081,7 +1091,7 @@ int fullbore_target_open(const struct fullbore_engine *engine,
 
 /**
  * Opens `count` paths, alike, as one target: `chunk` bytes (whole blocks, at most 1 GiB) go to each in turn. All must be of
- * one kind and geometry. The target is the caller's, to destroy.
+ * one kind and geometry, and on at most eight drives. The target is the caller's, to destroy.
  *
  * As `fullbore_target_open`; -EINVAL: members of different kinds or geometries, or one twice. Any thread.
  */
@@ -1158,8 +1168,10 @@ int fullbore_region_register_host(const struct fullbore_engine *engine,
 
 /**
  * Registers `len` bytes of the caller's GPU memory at the device pointer `ptr` (cudaMalloc, a tensor's data_ptr()). Its GPU
- * is found from the pointer, and all of it must lie in one allocation. Until `fullbore_region_free` has answered 0 it must not
- * be freed, nor its context destroyed. While a transfer over it is under way nobody else, kernels included, may access it.
+ * is found from the pointer, and all of it must lie in one allocation. The first one of a GPU makes its lane and its bounce
+ * buffers, which takes some 10 ms. Until `fullbore_region_free` has answered 0 it must not
+ * be freed, nor its context destroyed. While a transfer over it is under way nobody else, kernels included, may access it;
+ * kernels that used it before must have ended.
  *
  * 0; -EOPNOTSUPP: no CUDA driver or GPU; -EINVAL, -ERANGE: not GPU memory, or not all of it; -EIO with domain CUDA. Any
  * thread.
@@ -1182,7 +1194,8 @@ int fullbore_region_alloc_gpu(const struct fullbore_engine *engine,
 
 /**
  * Maps `bytes` bytes of PCI peer memory: memory that the device at `address` ("0000:01:00.0") publishes, such as a NVMe
- * drive's controller memory buffer (kernel 6.2; root).
+ * drive's controller memory buffer (kernel 6.2; root). It is never registered with the rings. Where one device does not
+ * reach another, transfers fail, and say so.
  *
  * 0, -EINVAL, -EOPNOTSUPP: the device publishes none, -ENOMEM. Any thread.
  */
@@ -1228,8 +1241,9 @@ int fullbore_region_export_dma_buf(const struct fullbore_region *region);
 
 /**
  * Frees a region: takes it out of every ring, and gives back memory that was allocated. NULL is nothing. What is in flight
- * over it makes this fail, unless it ends within `drain_ns` ns (0: it is not waited for); submit nothing over it meanwhile.
- * No other thread may be in a call with this region.
+ * over it makes this fail, unless it ends within `drain_ns` ns (0: it is not waited for; FULLBORE_FOREVER: behind an abandoned
+ * transfer that may be for ever); submit nothing over it meanwhile. Lanes that do not answer are waited for 5 s more. No
+ * other thread may be in a call with this region.
  *
  * 0: it is gone, and memory that was registered may be freed. Else the region stays as it is, its memory must stay too, and
  * this is to be called again: -EBUSY: transfers are in flight; -EINPROGRESS: late results of an abandoned one may still land
@@ -1259,8 +1273,8 @@ int fullbore_client_destroy(struct fullbore_client *client);
  *
  * How many were taken, the first ones: less than `n` when the next was refused, and then `fullbore_last_error` says why. If
  * the first was, a negative errno: -EINVAL, -ERANGE, -EROFS, -EBADF, -EOPNOTSUPP (demanded path), -EAGAIN: the engine's
- * `max_transfers` are under way, fetch a completion first. -EBUSY: another thread is in a call with the client. One thread
- * at a time.
+ * `max_transfers` are under way, fetch a completion first. -EBUSY: another thread is in a call with the client, or the
+ * marks belong to a transfer under way. One thread at a time.
  */
 int64_t fullbore_submit(struct fullbore_client *client,
                         struct fullbore_transfer *transfers,
@@ -1268,7 +1282,7 @@ int64_t fullbore_submit(struct fullbore_client *client,
 
 /**
  * Makes everything durable that was written to `target` and completed before. Its completion comes as a transfer's does,
- * with `tag`. `id`: out, for `fullbore_cancel`, or NULL.
+ * with `tag`, whose low half is its trace id. Its deadline is the engine's. `id`: out, for `fullbore_cancel`, or NULL.
  *
  * 0, or as `fullbore_submit`. One thread at a time.
  */
@@ -1330,8 +1344,9 @@ int fullbore_marks_create(const uint32_t *after,
 int fullbore_marks_destroy(struct fullbore_marks *marks);
 
 /**
- * How many have landed, in order, of the transfer under way or of the last one. Their descriptor goes down. -EINVAL,
- * -ECHILD. Any thread.
+ * How many have landed, in order, of the transfer under way or of the last one. Their descriptor goes down: ask
+ * `fullbore_marks_ended` behind this call, not before it, or an end between the two goes unheard. -EINVAL, -ECHILD. Any
+ * thread.
  */
 int64_t fullbore_marks_landed(const struct fullbore_marks *marks);
 
@@ -1382,6 +1397,11 @@ int fullbore_stats_get(const struct fullbore_engine *engine, struct fullbore_sta
  * The same as JSON, of each lane by itself: an object in UTF-8 that ends in a NUL. As much of it as `room` bytes hold is
  * written to `text` (NULL: nothing). Any thread.
  *
+ * "active", "quarantined_bytes", "clone_buffers" and "memlock_bytes" are as in `fullbore_stats`, and "lanes" has an object
+ * for each lane: what it "serves" (null: files), its "queue", "depth", "cpus", "ring_flags", "alive", "stalled", the counts
+ * of `fullbore_stats`, "bytes_by_path", "occupancy" (how many enters left 0, 1, ... commands in flight) and "command_ns"
+ * ("count", "p50", "p99", "max"). Keys may come, and none goes while FULLBORE_ABI is 1.
+ *
  * Bytes that all of it takes, without the NUL: it was cut if that is not less than `room`. -EINVAL, -ECHILD.
  */
 int64_t fullbore_stats_json(const struct fullbore_engine *engine,
@@ -1390,8 +1410,8 @@ int64_t fullbore_stats_json(const struct fullbore_engine *engine,
 
 /**
  * Has `log` called with each line of the log up to `level` (a `fullbore_log_level`), with `user`; NULL: nobody any more.
- * It is the whole process's, for every engine. When this returns the one before is called no more. Any thread, but not
- * from within the function itself.
+ * It is the whole process's, for every engine. When this returns the one before is called no more: it waits for calls that
+ * are being made, so hold no lock here that the function takes. Any thread, but not from within the function itself.
  *
  * 0; -EINVAL: no such level; -EBUSY: the process has a subscriber of Rust's crate tracing already; -EDEADLK: called by
  * the function itself.

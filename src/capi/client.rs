@@ -107,8 +107,8 @@ pub unsafe extern "C" fn fullbore_client_destroy(client: *mut fullbore_client) -
 ///
 /// How many were taken, the first ones: less than `n` when the next was refused, and then `fullbore_last_error` says why. If
 /// the first was, a negative errno: -EINVAL, -ERANGE, -EROFS, -EBADF, -EOPNOTSUPP (demanded path), -EAGAIN: the engine's
-/// `max_transfers` are under way, fetch a completion first. -EBUSY: another thread is in a call with the client. One thread
-/// at a time.
+/// `max_transfers` are under way, fetch a completion first. -EBUSY: another thread is in a call with the client, or the
+/// marks belong to a transfer under way. One thread at a time.
 ///
 /// # Safety
 /// As the header says.
@@ -121,7 +121,7 @@ pub unsafe extern "C" fn fullbore_submit(
     count(|| {
         // SAFETY: NULL, or alive.
         let client = unsafe { enter(client)? };
-        if transfers.is_null() {
+        if transfers.is_null() && n > 0 {
             return Err(null("transfers"));
         }
         let mut step = 0;
@@ -129,16 +129,8 @@ pub unsafe extern "C" fn fullbore_submit(
             // SAFETY: one of `n` elements, each as long as the first one's size says.
             let one = unsafe { transfers.cast::<u8>().add(taken * step).cast::<fullbore_transfer>() };
             // SAFETY: as above.
-            let submitted = unsafe { sized::read(one) }.and_then(|transfer| {
-                match step {
-                    0 => step = transfer.size as usize,
-                    _ if step == transfer.size as usize => {}
-                    _ => {
-                        return Err(Failure::invalid(
-                            "the transfers of an array differ in size; set each to the same",
-                        ));
-                    }
-                }
+            let submitted = unsafe { element(one, step) }.and_then(|transfer| {
+                step = transfer.size as usize;
                 // SAFETY: as the header says.
                 unsafe { submit(&client, &transfer) }
             });
@@ -156,6 +148,21 @@ pub unsafe extern "C" fn fullbore_submit(
         }
         Ok(n)
     })
+}
+
+/// Reads an element of an array whose elements have `size` bytes; 0: it is the first.
+///
+/// # Safety
+/// `one` points to `size` bytes; the first, to as many as its own size says.
+unsafe fn element(one: *const fullbore_transfer, size: usize) -> Result<fullbore_transfer, Failure> {
+    // Looked at before the rest is read: a larger one would reach past the end of the array.
+    // SAFETY: inside the element.
+    let given = unsafe { one.cast::<u32>().read_unaligned() } as usize;
+    if size != 0 && size != given {
+        return Err(Failure::invalid("the transfers of an array differ in size; set each to the same"));
+    }
+    // SAFETY: passed on to the caller.
+    unsafe { sized::read(one) }
 }
 
 /// # Safety
@@ -227,7 +234,7 @@ fn path(bits: u32) -> Result<Option<Path>, Failure> {
 }
 
 /// Makes everything durable that was written to `target` and completed before. Its completion comes as a transfer's does,
-/// with `tag`. `id`: out, for `fullbore_cancel`, or NULL.
+/// with `tag`, whose low half is its trace id. Its deadline is the engine's. `id`: out, for `fullbore_cancel`, or NULL.
 ///
 /// 0, or as `fullbore_submit`. One thread at a time.
 ///

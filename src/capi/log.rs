@@ -1,7 +1,7 @@
 //! The log: what the library says through crate `tracing`, to a C program's function.
 
 use super::border::call;
-use super::error::Failure;
+use super::error::{Failure, in_c};
 use super::types::{fullbore_log_fn, fullbore_log_level};
 use crate::error::{Error, ErrorKind};
 use std::cell::Cell;
@@ -34,8 +34,8 @@ thread_local! {
 }
 
 /// Has `log` called with each line of the log up to `level` (a `fullbore_log_level`), with `user`; NULL: nobody any more.
-/// It is the whole process's, for every engine. When this returns the one before is called no more. Any thread, but not
-/// from within the function itself.
+/// It is the whole process's, for every engine. When this returns the one before is called no more: it waits for calls that
+/// are being made, so hold no lock here that the function takes. Any thread, but not from within the function itself.
 ///
 /// 0; -EINVAL: no such level; -EBUSY: the process has a subscriber of Rust's crate tracing already; -EDEADLK: called by
 /// the function itself.
@@ -82,27 +82,28 @@ fn number(level: &Level) -> u32 {
 
 impl Subscriber for ToListener {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        if TELLING.get() {
+            return false; // the lock below is this thread's already
+        }
         let listener = LISTENER.read().unwrap_or_else(PoisonError::into_inner);
         listener.as_ref().is_some_and(|listener| number(metadata.level()) <= listener.level)
     }
 
     fn event(&self, event: &Event<'_>) {
+        if TELLING.get() {
+            return; // the function called the library, which has something to say: no lock twice, no telling without end
+        }
         let mut line = Line::default();
         event.record(&mut line);
         let text = |text: &str| CString::new(text.replace('\0', "?")).unwrap_or_default();
-        let (source, message) = (text(event.metadata().target()), text(&line.0));
+        let (source, message) = (text(event.metadata().target()), text(&in_c(&line.0)));
+        let level = number(event.metadata().level());
         let listener = LISTENER.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(listener) = listener.as_ref() else { return };
+        // The level once more: what `enabled` said before may be of another listener.
+        let Some(listener) = listener.as_ref().filter(|listener| level <= listener.level) else { return };
         TELLING.set(true);
         // SAFETY: the caller's function; it does not unwind, by its type.
-        unsafe {
-            (listener.hears)(
-                number(event.metadata().level()),
-                source.as_ptr(),
-                message.as_ptr(),
-                listener.user,
-            )
-        };
+        unsafe { (listener.hears)(level, source.as_ptr(), message.as_ptr(), listener.user) };
         TELLING.set(false);
     }
 

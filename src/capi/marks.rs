@@ -61,14 +61,15 @@ pub unsafe extern "C" fn fullbore_marks_destroy(marks: *mut fullbore_marks) -> c
         if !marks.is_null() {
             // SAFETY: of `fullbore_marks_create`, and the caller's no more.
             let marks = unsafe { Box::from_raw(marks) };
-            marks.marks.set_waker(None);
+            marks.marks.set_waker(None); // a transfer that still has them would keep the descriptor open
         }
         Ok(())
     })
 }
 
-/// How many have landed, in order, of the transfer under way or of the last one. Their descriptor goes down. -EINVAL,
-/// -ECHILD. Any thread.
+/// How many have landed, in order, of the transfer under way or of the last one. Their descriptor goes down: ask
+/// `fullbore_marks_ended` behind this call, not before it, or an end between the two goes unheard. -EINVAL, -ECHILD. Any
+/// thread.
 ///
 /// # Safety
 /// As the header says.

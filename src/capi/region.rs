@@ -109,8 +109,10 @@ pub unsafe extern "C" fn fullbore_region_register_host(
 }
 
 /// Registers `len` bytes of the caller's GPU memory at the device pointer `ptr` (cudaMalloc, a tensor's data_ptr()). Its GPU
-/// is found from the pointer, and all of it must lie in one allocation. Until `fullbore_region_free` has answered 0 it must not
-/// be freed, nor its context destroyed. While a transfer over it is under way nobody else, kernels included, may access it.
+/// is found from the pointer, and all of it must lie in one allocation. The first one of a GPU makes its lane and its bounce
+/// buffers, which takes some 10 ms. Until `fullbore_region_free` has answered 0 it must not
+/// be freed, nor its context destroyed. While a transfer over it is under way nobody else, kernels included, may access it;
+/// kernels that used it before must have ended.
 ///
 /// 0; -EOPNOTSUPP: no CUDA driver or GPU; -EINVAL, -ERANGE: not GPU memory, or not all of it; -EIO with domain CUDA. Any
 /// thread.
@@ -150,7 +152,8 @@ pub unsafe extern "C" fn fullbore_region_alloc_gpu(
 }
 
 /// Maps `bytes` bytes of PCI peer memory: memory that the device at `address` ("0000:01:00.0") publishes, such as a NVMe
-/// drive's controller memory buffer (kernel 6.2; root).
+/// drive's controller memory buffer (kernel 6.2; root). It is never registered with the rings. Where one device does not
+/// reach another, transfers fail, and say so.
 ///
 /// 0, -EINVAL, -EOPNOTSUPP: the device publishes none, -ENOMEM. Any thread.
 ///
@@ -297,8 +300,9 @@ pub unsafe extern "C" fn fullbore_region_export_dma_buf(region: *const fullbore_
 const ANSWER: Duration = Duration::from_secs(5);
 
 /// Frees a region: takes it out of every ring, and gives back memory that was allocated. NULL is nothing. What is in flight
-/// over it makes this fail, unless it ends within `drain_ns` ns (0: it is not waited for); submit nothing over it meanwhile.
-/// No other thread may be in a call with this region.
+/// over it makes this fail, unless it ends within `drain_ns` ns (0: it is not waited for; FULLBORE_FOREVER: behind an abandoned
+/// transfer that may be for ever); submit nothing over it meanwhile. Lanes that do not answer are waited for 5 s more. No
+/// other thread may be in a call with this region.
 ///
 /// 0: it is gone, and memory that was registered may be freed. Else the region stays as it is, its memory must stay too, and
 /// this is to be called again: -EBUSY: transfers are in flight; -EINPROGRESS: late results of an abandoned one may still land

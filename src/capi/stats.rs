@@ -27,6 +27,11 @@ pub unsafe extern "C" fn fullbore_stats_get(
 /// The same as JSON, of each lane by itself: an object in UTF-8 that ends in a NUL. As much of it as `room` bytes hold is
 /// written to `text` (NULL: nothing). Any thread.
 ///
+/// "active", "quarantined_bytes", "clone_buffers" and "memlock_bytes" are as in `fullbore_stats`, and "lanes" has an object
+/// for each lane: what it "serves" (null: files), its "queue", "depth", "cpus", "ring_flags", "alive", "stalled", the counts
+/// of `fullbore_stats`, "bytes_by_path", "occupancy" (how many enters left 0, 1, ... commands in flight) and "command_ns"
+/// ("count", "p50", "p99", "max"). Keys may come, and none goes while FULLBORE_ABI is 1.
+///
 /// Bytes that all of it takes, without the NUL: it was cut if that is not less than `room`. -EINVAL, -ECHILD.
 ///
 /// # Safety

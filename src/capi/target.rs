@@ -75,7 +75,8 @@ unsafe fn path_of<'a>(path: *const c_char) -> Result<&'a Path, Failure> {
 }
 
 /// Opens a file, a block device, a NVMe namespace by its character device (/dev/ng0n1) or a DAX device (/dev/dax0.0).
-/// `path`: ends in a NUL; `options`: NULL for reading. The target is the caller's, to destroy.
+/// `path`: ends in a NUL; `options`: NULL for reading. The target is the caller's, to destroy. The first block of a NVMe
+/// namespace is read, which takes up to 40 s of a drive that hangs.
 ///
 /// 0, or what the kernel answered (-ENOENT, -EACCES, ...), -EINVAL, -EBUSY (writing to what is mounted or held),
 /// -EOPNOTSUPP (no O_DIRECT there). Any thread.
@@ -102,7 +103,7 @@ pub unsafe extern "C" fn fullbore_target_open(
 }
 
 /// Opens `count` paths, alike, as one target: `chunk` bytes (whole blocks, at most 1 GiB) go to each in turn. All must be of
-/// one kind and geometry. The target is the caller's, to destroy.
+/// one kind and geometry, and on at most eight drives. The target is the caller's, to destroy.
 ///
 /// As `fullbore_target_open`; -EINVAL: members of different kinds or geometries, or one twice. Any thread.
 ///

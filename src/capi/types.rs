@@ -317,19 +317,20 @@ pub struct fullbore_engine_options {
     pub processes: u32,
     /// Most transfers under way or not yet fetched; 0: 1024. Up to 65 536.
     pub max_transfers: u32,
-    /// Bytes that a lane claims at once; 0: 1 MiB, or the command size if that is larger.
+    /// Bytes that a lane claims at once; 0: 1 MiB, or the command size if that is larger. Whole pages of 4096, from the
+    /// command size to 1 GiB.
     pub unit_size: u64,
     /// ns that a transfer may take unless it says otherwise; 0: 30 s. FULLBORE_FOREVER: none.
     pub deadline_ns: u64,
     /// ns after its deadline that a transfer may drain before it is abandoned; 0: 5 s. At most an hour.
     pub grace_ns: u64,
-    /// Bytes of a pinned bounce buffer; 0: 8 MiB. 1 MiB to 256 MiB.
+    /// Bytes of a pinned bounce buffer; 0: 8 MiB. Whole pages of 4096, 1 MiB to 256 MiB.
     pub bounce_bytes: u64,
     /// Bounce buffers of a GPU; 0: 8. 2 to 32.
     pub bounce_buffers: u32,
     /// A `fullbore_cufile`.
     pub cufile: u32,
-    /// Most bytes that wait in a GPU's copy engine, each way; 0: 32 MiB.
+    /// Most bytes that wait in a GPU's copy engine, each way; 0: 32 MiB. At least 1 MiB.
     pub gpu_outstanding: u64,
     /// 0.
     pub reserved: [u64; 6],
@@ -371,7 +372,8 @@ pub struct fullbore_alloc_options {
 pub struct fullbore_outcome {
     /// Bytes that were moved: the sum of the commands that succeeded, not a prefix. All of them, if `error` is 0.
     pub bytes: u64,
-    /// 0, or the errno (positive) of the first failure in this extent.
+    /// 0, or the errno (positive) of the first failure in this extent; ECANCELED of what was not moved because the transfer
+    /// was cancelled, or the engine destroyed.
     pub error: i32,
     /// The library's while the transfer is under way.
     pub reserved: u32,
@@ -384,7 +386,9 @@ pub struct fullbore_extent {
     /// First byte on the target.
     pub offset: u64,
     /// Memory to move to or from: a host pointer, or a device pointer inside a region over GPU memory. Inside a region
-    /// it goes by the region's registration; outside of all, unregistered, as the completion's paths say.
+    /// it goes by the region's registration; outside of all, unregistered, as the completion's paths say. All extents of a
+    /// transfer are in memory of one GPU, or of the host. GPU memory must lie in a region: what lies in none is refused by an
+    /// engine that has regions of GPU memory, and taken for the host's, and followed there, by one that has none.
     pub ptr: *mut c_void,
     /// Bytes.
     pub len: u64,
@@ -568,8 +572,9 @@ pub struct fullbore_stats {
     pub reserved: [u64; 8],
 }
 
-/// Called for each line of the log, by any thread of the library, several at once: it must not block, and must not call
-/// the library. `source` is the part of the library, `message` one line; both are UTF-8 and valid during the call.
+/// Called for each line of the log, by any thread, several at once: those of the library, and those that are in a call of
+/// it. It must not block, and must not call the library. `source` is the part of the library, `message` one line; both are
+/// UTF-8 and valid during the call.
 pub type fullbore_log_fn = Option<
     unsafe extern "C" fn(level: u32, source: *const c_char, message: *const c_char, user: *mut c_void),
 >;

@@ -54,7 +54,10 @@ impl Records {
 
     /// Takes out what is there; and how many found no room since the last time.
     pub fn take(&self) -> (Vec<Record>, u64) {
-        let records = self.queue.get().map(|queue| std::iter::from_fn(|| queue.pop()).collect());
+        let records = self.queue.get().map(|queue| {
+            // As many as there are now: lanes may bring more as fast as they are taken.
+            std::iter::from_fn(|| queue.pop()).take(queue.len()).collect()
+        });
         (records.unwrap_or_default(), self.lost.swap(0, Ordering::Relaxed))
     }
 }

@@ -96,7 +96,7 @@ impl GpuLane {
         let (bytes, queued) = (std::mem::take(&mut slot.copying), slot.queued);
         self.copying[way as usize] -= bytes;
         if let Some(claim) = self.slots[index as usize].claim.as_ref() {
-            self.record(Work::Copy, index, claim, bytes, queued);
+            self.record(Work::Copy, index, claim, bytes, queued, ended.result.is_err());
         }
         let slot = &mut self.slots[index as usize];
         if let Err(error) = ended.result {

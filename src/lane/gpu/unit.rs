@@ -170,7 +170,8 @@ impl GpuLane {
         counters.commands.add(1);
         counters.moved(path, bytes);
         counters.took(self.now.saturating_sub(begun));
-        self.record(Work::Unit, index, &claim, bytes, begun);
+        let failed = slot.parts.iter().any(|part| part.failed);
+        self.record(Work::Unit, index, &claim, bytes, begun, failed);
         self.core.table.credit(&claim, bytes, paths);
         let flushed = paths & FLUSHED != 0;
         let Some(last) = self.core.table.finish(claim) else { return self.release(index) };
@@ -185,7 +186,7 @@ impl GpuLane {
     }
 
     /// For timelines: what was done for a unit since `begun`.
-    pub(super) fn record(&self, work: Work, index: u16, claim: &Claim, bytes: u64, begun: u64) {
+    pub(super) fn record(&self, work: Work, index: u16, claim: &Claim, bytes: u64, begun: u64, failed: bool) {
         let slot = &self.slots[index as usize];
         self.core.records.note(|| Record {
             work,
@@ -197,7 +198,7 @@ impl GpuLane {
             bytes,
             begun,
             ended: self.now,
-            failed: slot.parts.iter().any(|part| part.failed),
+            failed,
         });
     }
 
