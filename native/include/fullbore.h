@@ -779,7 +779,8 @@ typedef struct fullbore_region_info {
 } fullbore_region_info;
 
 /**
- * What came of one extent. Written by the library before the completion is there.
+ * What came of one extent. Written by the library before the completion is there; of an abandoned transfer (-EOWNERDEAD)
+ * it says nothing.
  */
 typedef struct fullbore_outcome {
   /**
@@ -806,11 +807,12 @@ typedef struct fullbore_extent {
   uint64_t offset;
   /**
    * Memory to move to or from: a host pointer, or a device pointer inside a region over GPU memory. Inside a region
-   * it goes by the region's registration; outside of all, unregistered, as the completion's paths say.
+   * it goes by the region's registration; outside of all, unregistered, as the completion's paths say. It must be
+   * mapped, for writing where it is read into: the CPU copies some paths' bytes (FULLBORE_PATH_SCRATCH), and faults.
    */
   void *ptr;
   /**
-   * Bytes.
+   * Bytes, at least 1.
    */
   uint64_t len;
   /**
@@ -1004,8 +1006,9 @@ typedef struct fullbore_stats {
 } fullbore_stats;
 
 /**
- * Called for each line of the log, by any thread of the library, several at once: it must not block, and must not call
- * the library. `source` is the part of the library, `message` one line; both are UTF-8 and valid during the call.
+ * Called for each line of the log, by any thread of the library or in a call to it, several at once: it must not block, must
+ * not call the library, and must return (no longjmp, no C++ exception out of it). `source` is the part of the library,
+ * `message` one line; both are UTF-8 and valid during the call.
  */
 typedef void (*fullbore_log_fn)(uint32_t level, const char *source, const char *message, void *user);
 
@@ -1072,7 +1075,7 @@ int64_t fullbore_gpus(const struct fullbore_engine *engine);
  * `path`: ends in a NUL; `options`: NULL for reading. The target is the caller's, to destroy.
  *
  * 0, or what the kernel answered (-ENOENT, -EACCES, ...), -EINVAL, -EBUSY (writing to what is mounted or held),
- * -EOPNOTSUPP (no O_DIRECT there). Any thread.
+ * -EINVAL with kind FULLBORE_KIND_UNSUPPORTED (no O_DIRECT there). Any thread.
  */
 int fullbore_target_open(const struct fullbore_engine *engine,
                          const char *path,
@@ -1083,7 +1086,7 @@ int fullbore_target_open(const struct fullbore_engine *engine,
  * Opens `count` paths, alike, as one target: `chunk` bytes (whole blocks, at most 1 GiB) go to each in turn. All must be of
  * one kind and geometry. The target is the caller's, to destroy.
  *
- * As `fullbore_target_open`; -EINVAL: members of different kinds or geometries, or one twice. Any thread.
+ * As `fullbore_target_open`; -EINVAL: members of different kinds or geometries, one twice, or more than 64. Any thread.
  */
 int fullbore_target_open_stripe(const struct fullbore_engine *engine,
                                 const char *const *paths,
@@ -1146,7 +1149,8 @@ int fullbore_region_alloc(const struct fullbore_engine *engine,
 
 /**
  * Registers `len` bytes of the caller's memory at `ptr`. Until `fullbore_region_free` has answered 0 it must stay mapped,
- * and not be remapped or freed. While a transfer over it is under way nobody else may access its bytes.
+ * and not be remapped or freed; of regions that overlap, until all are gone. While a transfer over it is under way nobody else
+ * may access its bytes.
  *
  * 0 (also where the kernel refuses to register it, see `fullbore_region_info.note`: commands go unregistered then),
  * -EINVAL. Any thread.

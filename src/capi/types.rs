@@ -365,7 +365,8 @@ pub struct fullbore_alloc_options {
     pub reserved: [u64; 3],
 }
 
-/// What came of one extent. Written by the library before the completion is there.
+/// What came of one extent. Written by the library before the completion is there; of an abandoned transfer (-EOWNERDEAD)
+/// it says nothing.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fullbore_outcome {
@@ -384,9 +385,10 @@ pub struct fullbore_extent {
     /// First byte on the target.
     pub offset: u64,
     /// Memory to move to or from: a host pointer, or a device pointer inside a region over GPU memory. Inside a region
-    /// it goes by the region's registration; outside of all, unregistered, as the completion's paths say.
+    /// it goes by the region's registration; outside of all, unregistered, as the completion's paths say. It must be
+    /// mapped, for writing where it is read into: the CPU copies some paths' bytes (FULLBORE_PATH_SCRATCH), and faults.
     pub ptr: *mut c_void,
-    /// Bytes.
+    /// Bytes, at least 1.
     pub len: u64,
     /// What came of it.
     pub outcome: fullbore_outcome,
@@ -568,8 +570,9 @@ pub struct fullbore_stats {
     pub reserved: [u64; 8],
 }
 
-/// Called for each line of the log, by any thread of the library, several at once: it must not block, and must not call
-/// the library. `source` is the part of the library, `message` one line; both are UTF-8 and valid during the call.
+/// Called for each line of the log, by any thread of the library or in a call to it, several at once: it must not block, must
+/// not call the library, and must return (no longjmp, no C++ exception out of it). `source` is the part of the library,
+/// `message` one line; both are UTF-8 and valid during the call.
 pub type fullbore_log_fn = Option<
     unsafe extern "C" fn(level: u32, source: *const c_char, message: *const c_char, user: *mut c_void),
 >;
