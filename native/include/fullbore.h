@@ -784,7 +784,8 @@ typedef struct fullbore_region_info {
 } fullbore_region_info;
 
 /**
- * What came of one extent. Written by the library before the completion is there.
+ * What came of one extent. Written by the library before the completion is there; of an abandoned transfer (-EOWNERDEAD)
+ * it says nothing.
  */
 typedef struct fullbore_outcome {
   /**
@@ -812,13 +813,14 @@ typedef struct fullbore_extent {
   uint64_t offset;
   /**
    * Memory to move to or from: a host pointer, or a device pointer inside a region over GPU memory. Inside a region
-   * it goes by the region's registration; outside of all, unregistered, as the completion's paths say. All extents of a
-   * transfer are in memory of one GPU, or of the host. GPU memory must lie in a region: what lies in none is refused by an
-   * engine that has regions of GPU memory, and taken for the host's, and followed there, by one that has none.
+   * it goes by the region's registration; outside of all, unregistered, as the completion's paths say. It must be
+   * mapped, for writing where it is read into: the CPU copies some paths' bytes (FULLBORE_PATH_SCRATCH), and faults. All
+   * extents of a transfer are in memory of one GPU, or of the host. GPU memory must lie in a region: what lies in none is
+   * refused by an engine that has regions of GPU memory, and taken for the host's, and followed there, by one that has none.
    */
   void *ptr;
   /**
-   * Bytes.
+   * Bytes, at least 1.
    */
   uint64_t len;
   /**
@@ -1013,8 +1015,8 @@ typedef struct fullbore_stats {
 
 /**
  * Called for each line of the log, by any thread, several at once: those of the library, and those that are in a call of
- * it. It must not block, and must not call the library. `source` is the part of the library, `message` one line; both are
- * UTF-8 and valid during the call.
+ * it. It must not block, must not call the library, and must return (no longjmp, no C++ exception out of it). `source` is
+ * the part of the library, `message` one line; both are UTF-8 and valid during the call.
  */
 typedef void (*fullbore_log_fn)(uint32_t level, const char *source, const char *message, void *user);
 
@@ -1082,7 +1084,7 @@ int64_t fullbore_gpus(const struct fullbore_engine *engine);
  * namespace is read, which takes up to 40 s of a drive that hangs.
  *
  * 0, or what the kernel answered (-ENOENT, -EACCES, ...), -EINVAL, -EBUSY (writing to what is mounted or held),
- * -EOPNOTSUPP (no O_DIRECT there). Any thread.
+ * -EINVAL with kind FULLBORE_KIND_UNSUPPORTED (no O_DIRECT there). Any thread.
  */
 int fullbore_target_open(const struct fullbore_engine *engine,
                          const char *path,
@@ -1093,7 +1095,7 @@ int fullbore_target_open(const struct fullbore_engine *engine,
  * Opens `count` paths, alike, as one target: `chunk` bytes (whole blocks, at most 1 GiB) go to each in turn. All must be of
  * one kind and geometry, and on at most eight drives. The target is the caller's, to destroy.
  *
- * As `fullbore_target_open`; -EINVAL: members of different kinds or geometries, or one twice. Any thread.
+ * As `fullbore_target_open`; -EINVAL: members of different kinds or geometries, one twice, or more than 64. Any thread.
  */
 int fullbore_target_open_stripe(const struct fullbore_engine *engine,
                                 const char *const *paths,
@@ -1156,7 +1158,8 @@ int fullbore_region_alloc(const struct fullbore_engine *engine,
 
 /**
  * Registers `len` bytes of the caller's memory at `ptr`. Until `fullbore_region_free` has answered 0 it must stay mapped,
- * and not be remapped or freed. While a transfer over it is under way nobody else may access its bytes.
+ * and not be remapped or freed; of regions that overlap, until all are gone. While a transfer over it is under way nobody else
+ * may access its bytes.
  *
  * 0 (also where the kernel refuses to register it, see `fullbore_region_info.note`: commands go unregistered then),
  * -EINVAL. Any thread.

@@ -116,7 +116,7 @@ impl Shared {
                 "the extent's pointer is null, or wraps around the address space; check the address and the length",
             );
         }
-        if snapshot.straddles(ptr, extent.len) {
+        if snapshot.touches(ptr, extent.len) {
             return bad(
                 "the memory lies partly in a region and partly outside; split the extent at the region's edge",
             );

@@ -93,7 +93,8 @@ pub fn details(failure: &Failure) -> (i32, fullbore_error, CString) {
             (libc::ENOTRECOVERABLE, fullbore_error { domain, code: kind as i32, kind, ..NONE }, text)
         }
     };
-    let text = CString::new(text.replace('\0', "?")).unwrap_or_default();
+    // One line: a path may have anything in it.
+    let text = CString::new(text.replace(char::is_control, "?")).unwrap_or_default();
     (-errno, fullbore_error { message: text.as_ptr(), ..error }, text)
 }
 

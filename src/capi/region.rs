@@ -85,7 +85,8 @@ impl fullbore_alloc_options {
 }
 
 /// Registers `len` bytes of the caller's memory at `ptr`. Until `fullbore_region_free` has answered 0 it must stay mapped,
-/// and not be remapped or freed. While a transfer over it is under way nobody else may access its bytes.
+/// and not be remapped or freed; of regions that overlap, until all are gone. While a transfer over it is under way nobody else
+/// may access its bytes.
 ///
 /// 0 (also where the kernel refuses to register it, see `fullbore_region_info.note`: commands go unregistered then),
 /// -EINVAL. Any thread.

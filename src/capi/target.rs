@@ -7,7 +7,7 @@ use super::region::fullbore_region;
 use super::sized::{read_or_default, text, write};
 use super::types::*;
 use crate::api::Target;
-use crate::target::OpenOptions;
+use crate::target::{MOST_MEMBERS, OpenOptions};
 use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -79,7 +79,7 @@ unsafe fn path_of<'a>(path: *const c_char) -> Result<&'a Path, Failure> {
 /// namespace is read, which takes up to 40 s of a drive that hangs.
 ///
 /// 0, or what the kernel answered (-ENOENT, -EACCES, ...), -EINVAL, -EBUSY (writing to what is mounted or held),
-/// -EOPNOTSUPP (no O_DIRECT there). Any thread.
+/// -EINVAL with kind FULLBORE_KIND_UNSUPPORTED (no O_DIRECT there). Any thread.
 ///
 /// # Safety
 /// As the header says.
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn fullbore_target_open(
 /// Opens `count` paths, alike, as one target: `chunk` bytes (whole blocks, at most 1 GiB) go to each in turn. All must be of
 /// one kind and geometry, and on at most eight drives. The target is the caller's, to destroy.
 ///
-/// As `fullbore_target_open`; -EINVAL: members of different kinds or geometries, or one twice. Any thread.
+/// As `fullbore_target_open`; -EINVAL: members of different kinds or geometries, one twice, or more than 64. Any thread.
 ///
 /// # Safety
 /// As the header says.
@@ -124,6 +124,12 @@ pub unsafe extern "C" fn fullbore_target_open_stripe(
             let (engine, options) = unsafe { (get(engine, "engine")?, options_of(options)?) };
             // SAFETY: NULL, or `count` strings.
             unsafe { get(paths, "paths")? };
+            // Before any is opened, or made.
+            if !(1..=MOST_MEMBERS).contains(&count) {
+                return Err(Failure::invalid(format!(
+                    "a stripe has 1 to {MOST_MEMBERS} members, and {count} were given"
+                )));
+            }
             let one = |at: usize| {
                 // SAFETY: one of `count` strings.
                 let path = unsafe { path_of(paths.add(at).read_unaligned())? };

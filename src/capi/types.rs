@@ -366,7 +366,8 @@ pub struct fullbore_alloc_options {
     pub reserved: [u64; 3],
 }
 
-/// What came of one extent. Written by the library before the completion is there.
+/// What came of one extent. Written by the library before the completion is there; of an abandoned transfer (-EOWNERDEAD)
+/// it says nothing.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fullbore_outcome {
@@ -386,11 +387,12 @@ pub struct fullbore_extent {
     /// First byte on the target.
     pub offset: u64,
     /// Memory to move to or from: a host pointer, or a device pointer inside a region over GPU memory. Inside a region
-    /// it goes by the region's registration; outside of all, unregistered, as the completion's paths say. All extents of a
-    /// transfer are in memory of one GPU, or of the host. GPU memory must lie in a region: what lies in none is refused by an
-    /// engine that has regions of GPU memory, and taken for the host's, and followed there, by one that has none.
+    /// it goes by the region's registration; outside of all, unregistered, as the completion's paths say. It must be
+    /// mapped, for writing where it is read into: the CPU copies some paths' bytes (FULLBORE_PATH_SCRATCH), and faults. All
+    /// extents of a transfer are in memory of one GPU, or of the host. GPU memory must lie in a region: what lies in none is
+    /// refused by an engine that has regions of GPU memory, and taken for the host's, and followed there, by one that has none.
     pub ptr: *mut c_void,
-    /// Bytes.
+    /// Bytes, at least 1.
     pub len: u64,
     /// What came of it.
     pub outcome: fullbore_outcome,
@@ -573,8 +575,8 @@ pub struct fullbore_stats {
 }
 
 /// Called for each line of the log, by any thread, several at once: those of the library, and those that are in a call of
-/// it. It must not block, and must not call the library. `source` is the part of the library, `message` one line; both are
-/// UTF-8 and valid during the call.
+/// it. It must not block, must not call the library, and must return (no longjmp, no C++ exception out of it). `source` is
+/// the part of the library, `message` one line; both are UTF-8 and valid during the call.
 pub type fullbore_log_fn = Option<
     unsafe extern "C" fn(level: u32, source: *const c_char, message: *const c_char, user: *mut c_void),
 >;

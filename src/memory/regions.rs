@@ -10,29 +10,52 @@ pub const MOST: usize = 16_384;
 /// What raw submission looks addresses up in. It is replaced whole when a region comes or goes.
 #[derive(Debug, Default)]
 pub struct Snapshot {
-    /// Base address, length, region; sorted. Weak, so that a client's old snapshot keeps no memory mapped.
-    regions: Vec<(u64, u64, Weak<RegionInner>)>,
+    /// Sorted by their bases.
+    regions: Vec<Place>,
+}
+
+#[derive(Debug)]
+struct Place {
+    base: u64,
+    end: u64,
+    /// The furthest end of this one and of those before it: regions may overlap.
+    reach: u64,
+    /// Weak, so that a client's old snapshot keeps no memory mapped.
+    region: Weak<RegionInner>,
 }
 
 impl Snapshot {
-    /// The region in which `len` bytes at `addr` lie whole.
-    pub fn find(&self, addr: u64, len: u64) -> Option<Arc<RegionInner>> {
-        let after = self.regions.partition_point(|(base, ..)| *base <= addr);
-        let (base, room, region) = self.regions.get(after.checked_sub(1)?)?;
-        if addr.checked_add(len)? <= base + room { region.upgrade() } else { None }
-    }
-}
-
-impl Snapshot {
-    /// Whether `len` bytes at `addr` cross the edge of a region. (Of regions that overlap, the innermost counts.)
-    pub fn straddles(&self, addr: u64, len: u64) -> bool {
-        let Some(end) = addr.checked_add(len) else { return true };
-        let after = self.regions.partition_point(|(base, ..)| *base <= addr);
-        let before = after.checked_sub(1).and_then(|i| self.regions.get(i));
-        match before {
-            Some((base, room, _)) if addr < base + room => end > base + room,
-            _ => self.regions.get(after).is_some_and(|(base, ..)| *base < end),
+    fn new<'a>(regions: impl Iterator<Item = &'a Arc<RegionInner>>) -> Snapshot {
+        let mut regions: Vec<_> = regions
+            .map(|r| {
+                let end = r.base() + r.len() as u64;
+                Place { base: r.base(), end, reach: end, region: Arc::downgrade(r) }
+            })
+            .collect();
+        // Of those with one base the shortest comes last: it is the first that is found.
+        regions.sort_by_key(|place| (place.base, std::cmp::Reverse(place.end)));
+        let mut reach = 0;
+        for place in &mut regions {
+            reach = place.end.max(reach);
+            place.reach = reach;
         }
+        Snapshot { regions }
+    }
+
+    /// The region in which `len` bytes at `addr` lie whole. Of several it is the one that begins last.
+    pub fn find(&self, addr: u64, len: u64) -> Option<Arc<RegionInner>> {
+        let end = addr.checked_add(len)?;
+        let after = self.regions.partition_point(|place| place.base <= addr);
+        let mut before = self.regions[..after].iter().rev().take_while(|place| place.reach >= end);
+        before.find_map(|place| if place.end >= end { place.region.upgrade() } else { None })
+    }
+
+    /// Whether some of `len` bytes at `addr` lie in a region: those that [`Snapshot::find`] does not find cross an edge
+    /// then.
+    pub fn touches(&self, addr: u64, len: u64) -> bool {
+        let Some(end) = addr.checked_add(len) else { return true };
+        let before = self.regions.partition_point(|place| place.base < end);
+        before.checked_sub(1).is_some_and(|last| self.regions[last].reach > addr)
     }
 }
 
@@ -123,10 +146,8 @@ impl Regions {
     }
 
     fn publish(&self, slots: &[Option<Arc<RegionInner>>]) {
-        let mut regions: Vec<_> =
-            slots.iter().flatten().map(|r| (r.base(), r.len() as u64, Arc::downgrade(r))).collect();
-        regions.sort_by_key(|(base, ..)| *base);
-        *self.snapshot.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(Snapshot { regions });
+        *self.snapshot.write().unwrap_or_else(PoisonError::into_inner) =
+            Arc::new(Snapshot::new(slots.iter().flatten()));
         self.version.fetch_add(1, Ordering::Release);
     }
 
@@ -138,5 +159,43 @@ impl Regions {
     /// The present snapshot.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.snapshot.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::Mapping;
+    use proptest::prelude::*;
+    use std::ptr::NonNull;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
+
+        /// Regions may overlap, lie in one another and be the same: a region is found wherever there is one.
+        #[test]
+        fn what_lies_whole_in_a_region_is_found(
+            places in prop::collection::vec((0u64..40, 1u64..24), 0..6),
+            asked in prop::collection::vec((0u64..64, 1u64..24), 1..40),
+        ) {
+            let memory = Mapping::new(128).expect("memory");
+            let (base, regions) = (memory.ptr().as_ptr() as u64, Regions::default());
+            for (from, len) in &places {
+                let ptr = NonNull::new(memory.ptr().as_ptr().wrapping_add(*from as usize)).expect("not null");
+                let make = |id| RegionInner::registered(id, 0, regions.raw_counts(), ptr, *len as usize);
+                regions.insert(make).expect("a free number");
+            }
+            let snapshot = regions.snapshot();
+            for (from, len) in asked {
+                let whole = |(at, room): &(u64, u64)| *at <= from && from + len <= at + room;
+                let some = |(at, room): &(u64, u64)| *at < from + len && from < at + room;
+                let found = snapshot.find(base + from, len);
+                prop_assert_eq!(found.is_some(), places.iter().any(whole));
+                if let Some(region) = found {
+                    prop_assert!(whole(&(region.base() - base, region.len() as u64)));
+                }
+                prop_assert_eq!(snapshot.touches(base + from, len), places.iter().any(some));
+            }
+        }
     }
 }

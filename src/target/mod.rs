@@ -15,5 +15,5 @@ pub use inner::{Closer, Kind, TargetInner};
 pub use nvme::{Controller, encode as nvme_command};
 pub use open::{OpenOptions, open, open_null};
 pub use request::{Decoded, Fault, FileRef, Numbers, Op, Request};
-pub use stripe::stripe;
+pub use stripe::{MOST as MOST_MEMBERS, stripe};
 pub use survey::{Survey, survey};

@@ -6,7 +6,7 @@ use crate::plan::{PARTS, Stripe};
 use std::sync::Arc;
 
 /// Most members: a part has a bit for each.
-const MOST: usize = 64;
+pub const MOST: usize = 64;
 
 /// Makes one target of `members`, chunks of `size` bytes in turn. Its size is that of the smallest member, whole
 /// chunks, for each.
