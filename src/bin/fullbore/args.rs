@@ -138,6 +138,9 @@ pub struct BenchArgs {
     /// Write the report to this file
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// Write a trace of what was in flight to this file: Perfetto's viewer opens it
+    #[arg(long, value_name = "FILE")]
+    pub timeline: Option<PathBuf>,
     /// fio: run it in turns with 8 (or `iodepth`) objects, same footprint
     #[arg(long, value_enum, hide_possible_values = true, value_name = "RIVAL")]
     pub compare: Option<Rival>,
@@ -189,6 +192,7 @@ pub struct Plan {
     pub force: bool,
     pub format: Format,
     pub output: Option<PathBuf>,
+    pub timeline: Option<PathBuf>,
     pub compare: bool,
     pub memory: Memory,
     /// Files are mapped.
@@ -280,6 +284,7 @@ impl BenchArgs {
             force: self.force,
             format: self.output_format,
             output: self.output,
+            timeline: self.timeline,
             compare: self.compare.is_some(),
         })
     }

@@ -18,6 +18,7 @@ use crate::progress::Progress;
 use crate::requests::Looped;
 use crate::rig::Rig;
 use crate::stop;
+use crate::timeline::{Aim, Tape, Track};
 use crate::work::{Clocks, Feed, Latency, LatencySummary, Spent};
 
 /// What an arm did.
@@ -66,11 +67,12 @@ pub fn engine(
     depth: usize,
     pool: Vec<Vec<Mem>>,
     feed: &Feed,
-    phase: &str,
+    (phase, tape): (&str, Option<&Tape>),
 ) -> Result<Outcome, Failure> {
     let shared = Shared {
         feed,
         parts: &rig.parts,
+        aim: whole(rig, plan),
         progress: Progress::new(phase, feed.total().map(|objects| objects * plan.bs)),
         start: Barrier::new(plan.jobs + 1),
         in_flight: AtomicU64::new(0),
@@ -78,7 +80,7 @@ pub fn engine(
         polls: plan.memory.polling,
     };
     let mut jobs = Vec::new();
-    for _ in 0..plan.jobs {
+    for number in 0..plan.jobs {
         let client = rig.engine.client().map_err(Failure::setup)?;
         jobs.push(Job {
             client,
@@ -86,6 +88,7 @@ pub fn engine(
             depth,
             latency: Latency::new()?,
             tally: Tally::default(),
+            track: tape.map(|tape| tape.track(number, format!("job {number}"))),
         });
     }
     for (index, mems) in pool.into_iter().enumerate() {
@@ -133,6 +136,11 @@ pub fn aim(transfer: &mut Transfer, parts: &[Part], feed: &Feed, item: u64) -> u
         extent.set_offset(feed.offset(item, part.object) + part.within);
     }
     feed.offset(item, 0)
+}
+
+/// A transfer of an arm as the timeline knows it, at no offset yet.
+pub fn whole(rig: &Rig, plan: &Plan) -> Aim {
+    Aim { op: op(plan), target: rig.target.name().into(), offset: 0, bytes: plan.item() }
 }
 
 /// A look at the lanes before an arm.
@@ -190,6 +198,8 @@ pub fn sum(outcome: &mut Outcome, results: Vec<Result<(Tally, Latency), Failure>
 struct Shared<'a> {
     feed: &'a Feed,
     parts: &'a [Part],
+    /// A transfer, for the timeline.
+    aim: Aim,
     progress: Progress,
     start: Barrier,
     in_flight: AtomicU64,
@@ -207,6 +217,8 @@ struct Job {
     depth: usize,
     latency: Latency,
     tally: Tally,
+    /// Of the timeline, if there is one. Tags are places of it then.
+    track: Option<Track>,
 }
 
 /// What a thread of an arm moved, and what failed first.
@@ -248,6 +260,9 @@ impl Job {
                 shared.feed.halt();
                 return Err(Failure::data(error));
             }
+            if let Some(track) = &mut self.track {
+                track.end(&done);
+            }
             for completion in done.drain(..) {
                 flying -= 1;
                 self.absorb(shared, completion);
@@ -267,9 +282,12 @@ impl Job {
                 self.idle.push_front(transfer);
                 return submitted;
             };
-            let offset = aim(&mut transfer, shared.parts, shared.feed, item);
+            let mut tag = aim(&mut transfer, shared.parts, shared.feed, item);
+            if let Some(track) = &mut self.track {
+                (transfer, tag) = track.put(transfer, Aim { offset: tag, ..shared.aim.clone() });
+            }
             let flying = shared.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
-            if let Err(rejected) = self.client.submit_tagged(transfer, offset) {
+            if let Err(rejected) = self.client.submit_tagged(transfer, tag) {
                 shared.in_flight.fetch_sub(1, Ordering::Relaxed);
                 self.fail(shared, Failure::data(rejected.error));
                 return submitted;

@@ -35,6 +35,7 @@ mod requests;
 mod rig;
 mod serial;
 mod stop;
+mod timeline;
 mod units;
 mod verify;
 mod work;

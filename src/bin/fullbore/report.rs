@@ -15,6 +15,8 @@ use crate::failure::Failure;
 use crate::json;
 use crate::kv_workload::KvPlan;
 use crate::place::{Place, Truth};
+use crate::rig::Rig;
+use crate::timeline::{Section, Tape, Timeline};
 use crate::units::{count, human, nanos, short};
 use crate::verify::Verified;
 
@@ -56,6 +58,9 @@ pub struct Report<'a> {
     pub facts: Facts,
     pub rows: Vec<Row>,
     pub compared: Option<Compared>,
+    pub timeline: Option<Timeline>,
+    /// What is to be said of it.
+    traced: Option<String>,
 }
 
 /// Opens what the report is written to, before anything is measured.
@@ -67,7 +72,8 @@ pub fn sink(plan: &Plan) -> Result<Box<dyn Write>, Failure> {
 
 impl<'a> Report<'a> {
     pub fn new(plan: &'a Plan, place: &'a Place, facts: Facts, out: Box<dyn Write>) -> Self {
-        let mut report = Self { plan, place, out, facts, rows: Vec::new(), compared: None };
+        let mut report =
+            Self { plan, place, out, facts, rows: Vec::new(), compared: None, timeline: None, traced: None };
         report.say(&report.head());
         report.say(&[String::new(), title()]);
         report
@@ -95,8 +101,32 @@ impl<'a> Report<'a> {
         self.rows.push(row);
     }
 
+    /// What the timeline of an arm is collected on, if there is to be one.
+    pub fn tape(&self, rig: &Rig, arm: String) -> Result<Option<Tape>, Failure> {
+        let Some(timeline) = &self.timeline else { return Ok(None) };
+        rig.engine.record_work(timeline.each()).map_err(Failure::setup)?;
+        Tape::begin(&rig.engine);
+        let tracks = match self.plan.requests {
+            Some(_) => self.plan.max_depth() + 1,
+            None => self.plan.jobs,
+        };
+        let tape = Tape::new(arm, timeline.each(), tracks);
+        Ok(Some(if self.plan.requests.is_some() { tape.of_requests() } else { tape }))
+    }
+
+    /// Writes what was collected.
+    pub fn keep(&mut self, section: Option<Section>) -> Result<(), Failure> {
+        match (&mut self.timeline, section) {
+            (Some(timeline), Some(section)) => timeline.add(&section),
+            _ => Ok(()),
+        }
+    }
+
     /// Writes what is left to write. `failure` is why the run ended early, if it did.
     pub fn finish(&mut self, failure: Option<&Failure>) -> Result<(), Failure> {
+        self.traced = self.timeline.take().map(Timeline::end).transpose()?;
+        let said = self.traced.clone();
+        self.say(said.as_slice());
         let text = match self.plan.format {
             Format::Normal => return Ok(()),
             Format::Json => format!("{:#}\n", self.json(failure)),
@@ -205,6 +235,7 @@ impl<'a> Report<'a> {
             "path": facts.path,
             "note": facts.note,
             "verify": plan.verify,
+            "timeline": self.traced,
             "error": failure.map(Failure::to_string),
             "arms": self.rows.iter().map(|row| json::arm(plan, facts, row)).collect::<Vec<_>>(),
         });

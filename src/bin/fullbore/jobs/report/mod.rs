@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use serde_json::Value;
 
 use super::run::disks::Disk;
+use super::run::section::Section;
 use super::run::stats::Counts;
 use super::run::unit::Samples;
 use super::run::usage::Usage;
@@ -15,6 +16,7 @@ use super::script::Script;
 use super::spec::Job;
 use super::value;
 use crate::failure::Failure;
+use crate::timeline::{Tape, Timeline};
 
 mod csv;
 mod eta;
@@ -143,6 +145,9 @@ pub struct Report<'a> {
     every: Option<Duration>,
     reported: Instant,
     eta: Eta,
+    timeline: Option<Timeline>,
+    /// What is said of it.
+    traced: String,
 }
 
 /// Shorter makes reports that are mostly about reports.
@@ -174,6 +179,11 @@ impl<'a> Report<'a> {
             every: every.transpose()?,
             reported: Instant::now(),
             eta: Eta::new(script)?,
+            timeline: script
+                .run_setting("timeline")
+                .map(|setting| Timeline::new(setting.text().as_ref(), jobs.len()))
+                .transpose()?,
+            traced: String::new(),
         })
     }
 
@@ -204,8 +214,34 @@ impl<'a> Report<'a> {
         self.put(&text)
     }
 
+    /// What a timeline is collected on, for each section, if there is to be one.
+    pub fn tapes(&self, sections: &[Section<'_>]) -> Result<Vec<Tape>, Failure> {
+        let Some(timeline) = &self.timeline else { return Ok(Vec::new()) };
+        let one = |section: &Section<'_>| {
+            section.engine.record_work(timeline.each()).map_err(Failure::setup)?;
+            let job = section.job;
+            let swept = job.swept.as_ref().map_or_else(String::new, |(key, value)| format!(" {key}={value}"));
+            Ok(Tape::new(format!("{}{swept}", job.name), timeline.each(), job.numjobs))
+        };
+        sections.iter().map(one).collect()
+    }
+
+    /// Writes what they collected.
+    pub fn keep(&mut self, tapes: Vec<Tape>, sections: &[Section<'_>]) -> Result<(), Failure> {
+        let Some(timeline) = &mut self.timeline else { return Ok(()) };
+        let mut both = tapes.into_iter().zip(sections);
+        both.try_for_each(|(tape, section)| timeline.add(&tape.section(&section.engine)))
+    }
+
     /// Writes the last one.
     pub fn end(&mut self, failure: Option<&Failure>) -> Result<(), Failure> {
+        if let Some(timeline) = self.timeline.take() {
+            let said = timeline.end()?;
+            self.traced = format!("\n{said}\n");
+            if let Some(last) = self.shown.last_mut() {
+                last.notes.push(said);
+            }
+        }
         let text = self.text(failure);
         self.put(&text)
     }
@@ -214,7 +250,7 @@ impl<'a> Report<'a> {
         let mut text = String::new();
         for form in &self.forms {
             match form {
-                Form::Normal => text += &normal::body(&self.shown, &self.disks),
+                Form::Normal => text += &(normal::body(&self.shown, &self.disks) + &self.traced),
                 Form::Json => text += &format!("{:#}\n", self.json(false, failure)),
                 Form::JsonPlus => text += &format!("{:#}\n", self.json(true, failure)),
                 Form::Csv => text += &csv::table(&self.shown),

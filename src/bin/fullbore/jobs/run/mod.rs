@@ -9,13 +9,14 @@ use super::report::{Facts, Moment, Report, Shown};
 use super::spec::Job;
 use crate::failure::Failure;
 use crate::stop;
+use crate::timeline::Tape;
 
 mod check;
 mod course;
 pub mod disks;
 mod files;
 mod live;
-mod section;
+pub mod section;
 pub mod stats;
 pub mod unit;
 pub mod usage;
@@ -105,10 +106,13 @@ fn one_wave<'a>(
         .map(|section| section.job)
         .map(|job| (0..job.numjobs).map(|_| Live::default()).collect())
         .collect();
+    let tapes = report.tapes(&sections)?;
     let mut workers = Vec::new();
-    for (section, lives) in sections.iter().zip(&lives) {
+    for (index, (section, lives)) in sections.iter().zip(&lives).enumerate() {
         for (number, live) in lives.iter().enumerate() {
-            workers.push(Worker::new(section, number, live)?);
+            let mut worker = Worker::new(section, number, live)?;
+            worker.track = tapes.get(index).map(|tape: &Tape| tape.track(number, format!("clone {number}")));
+            workers.push(worker);
         }
     }
     ready();
@@ -148,6 +152,7 @@ fn one_wave<'a>(
         report.add(shown);
         written
     })?;
+    report.keep(tapes, &sections)?;
     Ok(lives.iter().flatten().find_map(|live| live.state().failed.take().map(|(_, failure)| failure)))
 }
 
