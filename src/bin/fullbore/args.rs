@@ -46,6 +46,7 @@ pub enum Format {
     Normal,
     Json,
     Csv,
+    Html,
 }
 
 /// What else does the same work, to be compared with.
@@ -125,7 +126,7 @@ pub struct BenchArgs {
     /// Write to a device although it is mounted, held or has partitions
     #[arg(long)]
     pub force: bool,
-    /// normal, json or csv
+    /// normal, json, csv or html
     #[arg(
         long,
         alias = "output_format",
@@ -225,6 +226,11 @@ impl Plan {
 
     pub fn max_depth(&self) -> usize {
         self.depths.iter().copied().max().unwrap_or(1)
+    }
+
+    /// Whether the report has charts.
+    pub fn draws(&self) -> bool {
+        self.format == Format::Html
     }
 
     /// Bytes of a transfer: an object, or a request.

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::args::{Format, Plan};
 use crate::arm::Outcome;
+use crate::arms_page;
 use crate::compare::Compared;
 use crate::counted;
 use crate::failure::Failure;
@@ -131,6 +132,7 @@ impl<'a> Report<'a> {
             Format::Normal => return Ok(()),
             Format::Json => format!("{:#}\n", self.json(failure)),
             Format::Csv => json::csv(self.plan, &self.facts, &self.rows),
+            Format::Html => arms_page::page(&self.head(), self.plan, &self.rows, failure).text(),
         };
         match self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush()) {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -284,7 +286,7 @@ fn line(row: &Row) -> String {
     )
 }
 
-fn kernel() -> String {
+pub fn kernel() -> String {
     fs::read_to_string("/proc/sys/kernel/osrelease")
         .map_or_else(|_| "unknown".into(), |text| text.trim().into())
 }

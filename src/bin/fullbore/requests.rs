@@ -102,7 +102,7 @@ pub fn run(
         probe.track = tape.map(|tape| tape.track(inflight, "urgent"));
     }
     let watch = Watch::new(rig);
-    let mut workers = 0;
+    let (mut workers, mut series) = Default::default();
     let (results, probed, spent, started) = thread::scope(|scope| {
         let (running, ended) = mpsc::channel::<()>();
         let spawn = |user: User| {
@@ -117,13 +117,13 @@ pub fn run(
         drop(running);
         shared.start.wait();
         let (clocks, started) = (Clocks::start(), Instant::now());
-        workers = most_workers(rig, &ended);
+        (workers, series) = most_workers(rig, &ended, plan.draws().then_some(&shared.progress));
         let results: Vec<_> = threads.into_iter().map(join).collect();
         let spent = clocks.and_then(|clocks| clocks.stop());
         (results, probe.map(join), spent, started)
     });
     let max_objects = shared.most.load(Ordering::Relaxed);
-    let mut outcome = Outcome { spent: spent?, max_objects, workers, ..Outcome::default() };
+    let mut outcome = Outcome { spent: spent?, max_objects, workers, series, ..Outcome::default() };
     watch.ends(rig, plan, &mut outcome);
     let mut looped = add_up(&mut outcome, results, marked, started)?;
     stop::check()?;

@@ -11,6 +11,7 @@ use crate::direct::{Op, Plain, serial_object};
 use crate::failure::Failure;
 use crate::pool::Part;
 use crate::progress::Progress;
+use crate::series::Series;
 use crate::stop;
 use crate::timeline::{Aim, Section, Sort, Tape, Track, Work};
 use crate::units::human;
@@ -27,13 +28,16 @@ pub fn run(
     let mut latency = Latency::new()?;
     let mut bytes = 0;
     let mut slot = 0;
-    let clocks = Clocks::start()?;
+    let (clocks, began, mut series) = (Clocks::start()?, Instant::now(), Series::default());
     while let Some(index) = feed.take() {
         let start = Instant::now();
         load(slot, feed.offset(index, 0))?;
         latency.record(start.elapsed());
         progress.add(plan.bs);
         bytes += plan.bs;
+        if plan.draws() {
+            series.note(began.elapsed(), bytes);
+        }
         slot = (slot + 1) % slots;
     }
     let spent = clocks.stop()?;
@@ -43,6 +47,8 @@ pub fn run(
         bytes,
         spent,
         latency: latency.summary(),
+        curve: latency.curve(),
+        series,
         max_commands: 1,
         mean_commands: 1.0,
         max_objects: 1,

@@ -243,7 +243,7 @@ pub const THEIRS: &[Key] = &[
         &[],
         (List, All),
         "normal, terse, json, json+; several with commas",
-        "normal, json, json+, csv. The table of arms: one of normal, json, csv",
+        "normal, json, json+, csv, html (a page with charts). The table of arms: one of normal, json, csv, html",
     ),
     key("status-interval", &[], (Time, Run), "a full report every so often", "500ms at least"),
     key(

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use fullbore::{Completion, Engine, LaneStats, Transfer, WorkRecord};
+use fullbore::{Completion, Engine, Transfer, WorkRecord};
 
 use super::model::{Landing, Lost, Object, Section, Sort, Work};
+use crate::counted;
 use crate::direct::Op;
 
 /// What goes on one section.
@@ -72,8 +73,13 @@ impl Tape {
     /// All of it, once every track was dropped and the engine is at rest.
     pub fn section(self, engine: &Engine) -> Section {
         let (records, lost) = engine.take_records();
-        let lanes =
-            engine.stats().lanes.iter().enumerate().map(|(number, lane)| name(number, lane)).collect();
+        let lanes = engine
+            .stats()
+            .lanes
+            .iter()
+            .enumerate()
+            .map(|(number, lane)| counted::name(number, lane))
+            .collect();
         let mut section = self.objects();
         section.lanes = lanes;
         let there: HashSet<u32> = section.objects.iter().map(|object| object.id).collect();
@@ -105,12 +111,6 @@ impl Tape {
         }
         all
     }
-}
-
-fn name(number: usize, lane: &LaneStats) -> String {
-    let of = lane.drive.as_deref().unwrap_or("files");
-    let queue = lane.queue.map_or_else(String::new, |queue| format!(" queue {queue}"));
-    format!("lane {number}, {of}{queue}")
 }
 
 fn work(record: &WorkRecord) -> Work {

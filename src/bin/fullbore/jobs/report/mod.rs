@@ -16,6 +16,7 @@ use super::script::Script;
 use super::spec::Job;
 use super::value;
 use crate::failure::Failure;
+use crate::series::Series;
 use crate::timeline::{Tape, Timeline};
 
 mod csv;
@@ -23,6 +24,7 @@ mod eta;
 mod fiojson;
 mod normal;
 mod numbers;
+mod page;
 
 use eta::Eta;
 pub use eta::Moment;
@@ -97,6 +99,7 @@ pub struct Shown<'a> {
     pub usage: Usage,
     pub timing: Timing,
     pub samples: [Samples; 2],
+    pub series: [Series; 2],
     /// An errno, and the failure in words.
     pub failed: Option<(i32, String)>,
     pub facts: Facts,
@@ -130,6 +133,7 @@ enum Form {
     Json,
     JsonPlus,
     Csv,
+    Html,
 }
 
 /// The report of a run, and where it goes.
@@ -254,6 +258,7 @@ impl<'a> Report<'a> {
                 Form::Json => text += &format!("{:#}\n", self.json(false, failure)),
                 Form::JsonPlus => text += &format!("{:#}\n", self.json(true, failure)),
                 Form::Csv => text += &csv::table(&self.shown),
+                Form::Html => text += &page::page(&self.shown, failure).text(),
             }
         }
         text
@@ -299,7 +304,8 @@ fn forms(text: &str) -> Result<Vec<Form>, String> {
         "json" => Ok(Form::Json),
         "json+" => Ok(Form::JsonPlus),
         "csv" => Ok(Form::Csv),
-        other => Err(format!("`{other}` is none of normal, json, json+, csv")),
+        "html" => Ok(Form::Html),
+        other => Err(format!("`{other}` is none of normal, json, json+, csv, html")),
     };
     text.split(',').map(one).collect()
 }

@@ -130,6 +130,7 @@ fn one_wave<'a>(
         while threads.iter().any(|thread| !thread.is_finished()) {
             thread::sleep(TICK.min(Duration::from_millis(5 + began.elapsed().as_millis() as u64 / 8)));
             watch.look(&sections, &lives);
+            units.iter_mut().for_each(|unit| unit.note(&lives));
             if sampled.elapsed() >= SAMPLE {
                 sampled = Instant::now();
                 units.iter_mut().for_each(|unit| unit.sample(&lives));
