@@ -50,7 +50,9 @@ impl Series {
             keep
         });
         // The last part is no sliver of one, whose rate would be that of a moment.
-        if all.len() > 2 && all[all.len() - 1].0 - all[all.len() - 2].0 < whole / 2 {
+        if let [.., first, second, third] = all[..]
+            && third.0 - second.0 < whole.max(second.0 - first.0) / 2
+        {
             all.remove(all.len() - 2);
         }
         let rate = |pair: &[(Duration, u64)]| {

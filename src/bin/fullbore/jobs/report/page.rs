@@ -15,10 +15,15 @@ const GB: f64 = 1e9;
 const NAMES: [&str; 2] = ["read", "write"];
 
 pub fn page(shown: &[Shown<'_>], failure: Option<&Failure>) -> Page {
-    let mut names: Vec<&str> = shown.iter().map(|one| one.job.name.as_str()).collect();
-    names.dedup();
-    let mut figures = vec![over_time(shown), latency(shown), occupancy(shown)];
-    figures.extend(curve(&shown.iter().filter_map(swept).collect::<Vec<_>>()));
+    let mut names: Vec<&str> = Vec::new();
+    for name in shown.iter().map(|one| one.job.name.as_str()) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let mut figures: Vec<_> =
+        curve(&shown.iter().filter_map(swept).collect::<Vec<_>>()).into_iter().collect();
+    figures.extend([over_time(shown), latency(shown), occupancy(shown)]);
     Page { title: format!("fullbore bench: {}", names.join(", ")), facts: facts(shown, failure), figures }
 }
 
@@ -36,9 +41,12 @@ fn facts(shown: &[Shown<'_>], failure: Option<&Failure>) -> Vec<(String, String)
     };
     for one in shown {
         let job = one.job;
-        let depth = format!("{} of {} in flight, {}", job.iodepth, human(job.bs), job.rw.name());
-        if job.swept.is_none() {
-            add("job", format!("{}: {depth}, {}", job.name, units::count(one.members as u64, "clone")));
+        let (name, rw, clones) = (&job.name, job.rw.name(), units::count(job.numjobs as u64, "clone"));
+        match &job.swept {
+            None => {
+                add("job", format!("{name}: {rw}, {} of {} in flight, {clones}", job.iodepth, human(job.bs)))
+            }
+            Some((key, _)) => add("job", format!("{name}: {rw}, once for each value of {key}")),
         }
         add("path", one.facts.path.clone());
         one.notes.iter().chain(&one.facts.note).for_each(|note| add("note", note.clone()));
