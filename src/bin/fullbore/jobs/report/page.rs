@@ -21,8 +21,7 @@ pub fn page(shown: &[Shown<'_>], failure: Option<&Failure>) -> Page {
             names.push(name);
         }
     }
-    let mut figures: Vec<_> =
-        curve(&shown.iter().filter_map(swept).collect::<Vec<_>>()).into_iter().collect();
+    let mut figures: Vec<_> = curve(&together(shown.iter().filter_map(swept))).into_iter().collect();
     figures.extend([over_time(shown), latency(shown), occupancy(shown)]);
     Page { title: format!("fullbore bench: {}", names.join(", ")), facts: facts(shown, failure), figures }
 }
@@ -48,6 +47,8 @@ fn facts(shown: &[Shown<'_>], failure: Option<&Failure>) -> Vec<(String, String)
             }
             Some((key, _)) => add("job", format!("{name}: {rw}, once for each value of {key}")),
         }
+    }
+    for one in shown {
         add("path", one.facts.path.clone());
         one.notes.iter().chain(&one.facts.note).for_each(|note| add("note", note.clone()));
         if let Some((_, words)) = &one.failed {
@@ -169,6 +170,22 @@ fn occupancy(shown: &[Shown<'_>]) -> Figure {
         }
     }
     Figure::of_occupancy(rows)
+}
+
+/// Clones of a job as one: they ran side by side, so that their rates add up. Their times are in the table of latencies.
+fn together(rows: impl Iterator<Item = sweep::Row>) -> Vec<sweep::Row> {
+    let mut all: Vec<sweep::Row> = Vec::new();
+    for row in rows {
+        match all.iter_mut().find(|known| known.job == row.job && known.value == row.value) {
+            Some(known) => {
+                known.rate += row.rate;
+                known.iops += row.iops;
+                (known.p50, known.p99) = ("-".into(), "-".into());
+            }
+            None => all.push(row),
+        }
+    }
+    all
 }
 
 /// A sweep's curve.
