@@ -147,7 +147,7 @@ fn serial(
         return serial::run(plan, rig.pool.slots(), &feed, load);
     };
     let aim = arm::whole(rig, plan);
-    let mut recorded = Recorded::new(plain, plan, tape.track(0, "loop"), aim, tape.room());
+    let mut recorded = Recorded::new(plain, plan, tape.track(0, "loop"), aim, tape.room_for_work());
     let load = |slot: usize, offset| recorded.object((&rig.parts, &mut pool[slot]), offset);
     let outcome = serial::run(plan, rig.pool.slots(), &feed, load)?;
     report.keep(Some(recorded.section(tape)))?;

@@ -105,22 +105,16 @@ impl<'a> Report<'a> {
     /// What the timeline of an arm is collected on, if there is to be one.
     pub fn tape(&self, rig: &Rig, arm: String) -> Result<Option<Tape>, Failure> {
         let Some(timeline) = &self.timeline else { return Ok(None) };
-        rig.engine.record_work(timeline.each()).map_err(Failure::setup)?;
-        Tape::begin(&rig.engine);
-        let tracks = match self.plan.requests {
-            Some(_) => self.plan.max_depth() + 1,
-            None => self.plan.jobs,
-        };
-        let tape = Tape::new(arm, timeline.each(), tracks);
-        Ok(Some(if self.plan.requests.is_some() { tape.of_requests() } else { tape }))
+        let requests = self.plan.requests.is_some();
+        let tracks = if requests { self.plan.max_depth() + 1 } else { self.plan.jobs };
+        let tape = timeline.tape(&rig.engine, arm, tracks)?;
+        Ok(Some(if requests { tape.of_requests() } else { tape }))
     }
 
     /// Writes what was collected.
     pub fn keep(&mut self, section: Option<Section>) -> Result<(), Failure> {
-        match (&mut self.timeline, section) {
-            (Some(timeline), Some(section)) => timeline.add(&section),
-            _ => Ok(()),
-        }
+        let both = self.timeline.as_mut().zip(section);
+        both.map_or(Ok(()), |(timeline, section)| timeline.add(&section))
     }
 
     /// Writes what is left to write. `failure` is why the run ended early, if it did.

@@ -6,6 +6,8 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use fullbore::Engine;
+
 use crate::failure::Failure;
 use crate::units::count;
 
@@ -44,9 +46,12 @@ impl Timeline {
         Ok(Self { path: path.into(), writer, each, objects: 0, work: 0, lost: 0 })
     }
 
-    /// Pieces of work, and objects, that a section may have.
-    pub fn each(&self) -> usize {
-        self.each
+    /// What a section is collected on, of so many tracks: the engine's work from now on.
+    pub fn tape(&self, engine: &Engine, name: String, tracks: usize) -> Result<Tape, Failure> {
+        engine.record_work(self.each).map_err(Failure::setup)?;
+        // What it did before is forgotten.
+        drop(engine.take_records());
+        Ok(Tape::new(name, self.each, tracks))
     }
 
     pub fn add(&mut self, section: &Section) -> Result<(), Failure> {

@@ -61,13 +61,8 @@ impl Tape {
     }
 
     /// Pieces of work that it has room for.
-    pub fn room(&self) -> usize {
+    pub fn room_for_work(&self) -> usize {
         self.most
-    }
-
-    /// Forgets what the engine did until now.
-    pub fn begin(engine: &Engine) {
-        drop(engine.take_records());
     }
 
     /// All of it, once every track was dropped and the engine is at rest.

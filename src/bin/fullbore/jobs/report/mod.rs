@@ -222,10 +222,9 @@ impl<'a> Report<'a> {
     pub fn tapes(&self, sections: &[Section<'_>]) -> Result<Vec<Tape>, Failure> {
         let Some(timeline) = &self.timeline else { return Ok(Vec::new()) };
         let one = |section: &Section<'_>| {
-            section.engine.record_work(timeline.each()).map_err(Failure::setup)?;
             let job = section.job;
             let swept = job.swept.as_ref().map_or_else(String::new, |(key, value)| format!(" {key}={value}"));
-            Ok(Tape::new(format!("{}{swept}", job.name), timeline.each(), job.numjobs))
+            timeline.tape(&section.engine, format!("{}{swept}", job.name), job.numjobs)
         };
         sections.iter().map(one).collect()
     }

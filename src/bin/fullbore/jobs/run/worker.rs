@@ -65,7 +65,7 @@ impl<'a> Worker<'a> {
         let slots: Vec<Slot> = section.memory(number)?.into_iter().map(at_rest).collect();
         let run = if job.randrepeat { 0 } else { section.run };
         let seed = job.randseed ^ run ^ (number as u64) << 40;
-        let planned = total(job, part);
+        let planned = part.total(job);
         live.state().planned = planned.saturating_mul(job.bs);
         let course = Course::new(job, part.spans.clone(), planned, seed);
         let free = (0..slots.len()).collect();
@@ -396,15 +396,4 @@ const EILSEQ: i32 = 84;
 
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// I/Os of a clone: as many as its files hold, or as io_size says, over and over as loops say.
-fn total(job: &Job, part: &Part) -> u64 {
-    if job.time_based {
-        return u64::MAX;
-    }
-    let all: u64 = part.spans.iter().map(|span| span.count).sum();
-    let once = job.io_size.map_or(all, |size| (size.of(all * job.bs) / job.bs).max(1));
-    let ios = once.saturating_mul(job.loops);
-    job.number_ios.map_or(ios, |most| most.min(ios))
 }
