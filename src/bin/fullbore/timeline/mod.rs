@@ -21,8 +21,8 @@ pub use model::{Section, Sort, Work};
 pub use tape::{Aim, Tape, Track};
 use writer::Writer;
 
-/// Pieces of work, and as many objects, that a trace has at most: 40 MB of memory, some 200 MB of file. Those that come
-/// later are counted alone.
+/// Pieces of work, and as many objects, that a trace has at most: 40 MB while it is collected, some 160 MB while it is
+/// written, and a file of as much. Those that come later are counted alone.
 const MOST: usize = 1 << 19;
 
 /// The trace of a run, written as the run goes.
