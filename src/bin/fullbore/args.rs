@@ -46,6 +46,7 @@ pub enum Format {
     Normal,
     Json,
     Csv,
+    Html,
 }
 
 /// What else does the same work, to be compared with.
@@ -125,7 +126,7 @@ pub struct BenchArgs {
     /// Write to a device although it is mounted, held or has partitions
     #[arg(long)]
     pub force: bool,
-    /// normal, json or csv
+    /// normal, json, csv or html
     #[arg(
         long,
         alias = "output_format",
@@ -138,6 +139,9 @@ pub struct BenchArgs {
     /// Write the report to this file
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// Write a trace of what was in flight to this file: Perfetto's viewer opens it
+    #[arg(long, value_name = "FILE")]
+    pub timeline: Option<PathBuf>,
     /// fio: run it in turns with 8 (or `iodepth`) objects, same footprint
     #[arg(long, value_enum, hide_possible_values = true, value_name = "RIVAL")]
     pub compare: Option<Rival>,
@@ -189,6 +193,7 @@ pub struct Plan {
     pub force: bool,
     pub format: Format,
     pub output: Option<PathBuf>,
+    pub timeline: Option<PathBuf>,
     pub compare: bool,
     pub memory: Memory,
     /// Files are mapped.
@@ -221,6 +226,11 @@ impl Plan {
 
     pub fn max_depth(&self) -> usize {
         self.depths.iter().copied().max().unwrap_or(1)
+    }
+
+    /// Whether the report has charts.
+    pub fn draws(&self) -> bool {
+        self.format == Format::Html
     }
 
     /// Bytes of a transfer: an object, or a request.
@@ -280,6 +290,7 @@ impl BenchArgs {
             force: self.force,
             format: self.output_format,
             output: self.output,
+            timeline: self.timeline,
             compare: self.compare.is_some(),
         })
     }

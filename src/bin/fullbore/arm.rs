@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fullbore::{Client, Completion, LaneStats, Mem, PathSet, Target, Transfer};
 
@@ -17,7 +17,9 @@ use crate::pool::Part;
 use crate::progress::Progress;
 use crate::requests::Looped;
 use crate::rig::Rig;
+use crate::series::Series;
 use crate::stop;
+use crate::timeline::{Aim, Tape, Track};
 use crate::work::{Clocks, Feed, Latency, LatencySummary, Spent};
 
 /// What an arm did.
@@ -38,6 +40,12 @@ pub struct Outcome {
     pub max_units: u64,
     /// Most kernel workers that were seen at once.
     pub workers: usize,
+    /// Times of objects, and the share that took no longer.
+    pub curve: Vec<(u64, f64)>,
+    /// Of each lane its name, and enters by the commands that they left in flight.
+    pub occupancy: Vec<(String, Vec<u64>)>,
+    /// Bytes over time, where the report shows them.
+    pub series: Series,
     /// What else is known of a loop over requests.
     pub looped: Option<Looped>,
 }
@@ -47,6 +55,8 @@ pub const LOOK: Duration = Duration::from_millis(100);
 /// When kernel workers are first looked for, and how often later.
 const FIRST_LOOK: Duration = Duration::from_millis(20);
 const SELDOM: Duration = Duration::from_secs(1);
+/// Time of a point of what was moved by when.
+const TICK: Duration = Duration::from_millis(10);
 
 pub fn op(plan: &Plan) -> Op {
     if plan.rw.writes() { Op::Write } else { Op::Read }
@@ -66,11 +76,12 @@ pub fn engine(
     depth: usize,
     pool: Vec<Vec<Mem>>,
     feed: &Feed,
-    phase: &str,
+    (phase, tape): (&str, Option<&Tape>),
 ) -> Result<Outcome, Failure> {
     let shared = Shared {
         feed,
         parts: &rig.parts,
+        aim: whole(rig, plan),
         progress: Progress::new(phase, feed.total().map(|objects| objects * plan.bs)),
         start: Barrier::new(plan.jobs + 1),
         in_flight: AtomicU64::new(0),
@@ -78,7 +89,7 @@ pub fn engine(
         polls: plan.memory.polling,
     };
     let mut jobs = Vec::new();
-    for _ in 0..plan.jobs {
+    for number in 0..plan.jobs {
         let client = rig.engine.client().map_err(Failure::setup)?;
         jobs.push(Job {
             client,
@@ -86,6 +97,7 @@ pub fn engine(
             depth,
             latency: Latency::new()?,
             tally: Tally::default(),
+            track: tape.map(|tape| tape.track(number, format!("job {number}"))),
         });
     }
     for (index, mems) in pool.into_iter().enumerate() {
@@ -93,7 +105,7 @@ pub fn engine(
     }
     let watch = Watch::new(rig);
     let shared = &shared;
-    let mut workers = 0;
+    let (mut workers, mut series) = Default::default();
     let (results, spent) = thread::scope(|scope| {
         let (running, ended) = mpsc::channel::<()>();
         let run = |job: Job| {
@@ -107,7 +119,7 @@ pub fn engine(
         drop(running);
         shared.start.wait();
         let clocks = Clocks::start();
-        workers = most_workers(rig, &ended);
+        (workers, series) = most_workers(rig, &ended, plan.draws().then_some(&shared.progress));
         let join = |thread: thread::ScopedJoinHandle<'_, _>| {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
@@ -115,7 +127,7 @@ pub fn engine(
         (results, clocks.and_then(|clocks| clocks.stop()))
     });
     let max_objects = shared.most.load(Ordering::Relaxed);
-    let mut outcome = Outcome { spent: spent?, max_objects, workers, ..Outcome::default() };
+    let mut outcome = Outcome { spent: spent?, max_objects, workers, series, ..Outcome::default() };
     watch.ends(rig, plan, &mut outcome);
     sum(&mut outcome, results)?;
     stop::check()?;
@@ -135,6 +147,11 @@ pub fn aim(transfer: &mut Transfer, parts: &[Part], feed: &Feed, item: u64) -> u
     feed.offset(item, 0)
 }
 
+/// A transfer of an arm as the timeline knows it, at no offset yet.
+pub fn whole(rig: &Rig, plan: &Plan) -> Aim {
+    Aim { op: op(plan), target: rig.target.name().into(), offset: 0, bytes: plan.item() }
+}
+
 /// A look at the lanes before an arm.
 pub struct Watch {
     lanes: Vec<LaneStats>,
@@ -150,6 +167,7 @@ impl Watch {
     pub fn ends(self, rig: &Rig, plan: &Plan, outcome: &mut Outcome) {
         let counted = counted::between(&self.lanes, &rig.lanes());
         (outcome.max_commands, outcome.mean_commands) = (counted.most, counted.mean);
+        outcome.occupancy = counted::occupancy(&self.lanes, &rig.lanes());
         if plan.memory.on_gpu() {
             let of_gpus = counted::between(&self.gpus, &rig.gpu_lanes());
             outcome.max_units = of_gpus.most;
@@ -162,13 +180,26 @@ impl Watch {
 
 /// The most kernel workers that are seen until all jobs have ended. A look reads a file of each thread, so looks
 /// become rare in a long arm.
-pub fn most_workers(rig: &Rig, ended: &mpsc::Receiver<()>) -> usize {
-    let (mut most, mut pause) = (0, FIRST_LOOK);
-    while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(pause) {
-        most = most.max(rig.kernel_workers());
-        pause = (4 * pause).min(SELDOM);
+///
+/// Besides, if the report shows them, how many bytes were moved by when.
+pub fn most_workers(rig: &Rig, ended: &mpsc::Receiver<()>, shown: Option<&Progress>) -> (usize, Series) {
+    let (mut most, mut pause, began) = (0, FIRST_LOOK, Instant::now());
+    let (mut looked, mut series) = (began, Series::default());
+    let tick = |pause: Duration| if shown.is_some() { pause.min(TICK) } else { pause };
+    while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(tick(pause)) {
+        if let Some(progress) = shown {
+            series.note(began.elapsed(), progress.moved());
+        }
+        if looked.elapsed() >= pause {
+            most = most.max(rig.kernel_workers());
+            pause = (4 * pause).min(SELDOM);
+            looked = Instant::now();
+        }
     }
-    most
+    if let Some(progress) = shown {
+        series.end(began.elapsed(), progress.moved());
+    }
+    (most, series)
 }
 
 /// Adds up what the jobs did.
@@ -181,7 +212,7 @@ pub fn sum(outcome: &mut Outcome, results: Vec<Result<(Tally, Latency), Failure>
         paths.extend(tally.paths);
         latency.add(&times)?;
     }
-    outcome.latency = latency.summary();
+    (outcome.latency, outcome.curve) = (latency.summary(), latency.curve());
     outcome.path = paths.into_iter().collect::<Vec<_>>().join(", ");
     Ok(())
 }
@@ -190,6 +221,8 @@ pub fn sum(outcome: &mut Outcome, results: Vec<Result<(Tally, Latency), Failure>
 struct Shared<'a> {
     feed: &'a Feed,
     parts: &'a [Part],
+    /// A transfer, for the timeline.
+    aim: Aim,
     progress: Progress,
     start: Barrier,
     in_flight: AtomicU64,
@@ -207,6 +240,8 @@ struct Job {
     depth: usize,
     latency: Latency,
     tally: Tally,
+    /// Of the timeline, if there is one. Tags are places of it then.
+    track: Option<Track>,
 }
 
 /// What a thread of an arm moved, and what failed first.
@@ -248,6 +283,9 @@ impl Job {
                 shared.feed.halt();
                 return Err(Failure::data(error));
             }
+            if let Some(track) = &mut self.track {
+                track.end(&done);
+            }
             for completion in done.drain(..) {
                 flying -= 1;
                 self.absorb(shared, completion);
@@ -267,9 +305,12 @@ impl Job {
                 self.idle.push_front(transfer);
                 return submitted;
             };
-            let offset = aim(&mut transfer, shared.parts, shared.feed, item);
+            let mut tag = aim(&mut transfer, shared.parts, shared.feed, item);
+            if let Some(track) = &mut self.track {
+                (transfer, tag) = track.put(transfer, Aim { offset: tag, ..shared.aim.clone() });
+            }
             let flying = shared.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
-            if let Err(rejected) = self.client.submit_tagged(transfer, offset) {
+            if let Err(rejected) = self.client.submit_tagged(transfer, tag) {
                 shared.in_flight.fetch_sub(1, Ordering::Relaxed);
                 self.fail(shared, Failure::data(rejected.error));
                 return submitted;

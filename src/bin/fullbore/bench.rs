@@ -2,7 +2,7 @@
 //! that checks every byte.
 
 use crate::args::{BenchArgs, Limit, Plan};
-use crate::arm;
+use crate::arm::{self, Outcome};
 use crate::compare;
 use crate::content;
 use crate::direct::{PageBuf, Plain};
@@ -13,8 +13,9 @@ use crate::pool::put;
 use crate::report::{self, Facts, Report, Row};
 use crate::requests;
 use crate::rig::{self, Rig};
-use crate::serial;
+use crate::serial::{self, Recorded};
 use crate::stop;
+use crate::timeline::{Tape, Timeline};
 use crate::verify;
 use crate::work::{Feed, Order};
 
@@ -23,6 +24,8 @@ pub fn run(args: BenchArgs) -> Result<(), Failure> {
     let fio = plan.compare.then(Fio::find).transpose()?;
     stop::install()?;
     let sink = report::sink(&plan)?;
+    let arms = (plan.depths.len() + usize::from(plan.serial != Some(false))) * plan.repeat;
+    let timeline = plan.timeline.as_deref().map(|path| Timeline::new(path, arms)).transpose()?;
     let engine = rig::engine(&plan)?;
     let place = Place::of(&plan, &engine)?;
     place.lay_out()?;
@@ -37,6 +40,7 @@ pub fn run(args: BenchArgs) -> Result<(), Failure> {
         note: rig.note().map(str::to_owned),
     };
     let mut report = Report::new(&plan, &place, facts, sink);
+    report.timeline = timeline;
     let result = measure(&rig, &plan, &place, fio.as_ref(), &mut report);
     report.finish(result.as_ref().err())?;
     result
@@ -92,32 +96,62 @@ fn arms(
     warm_up(rig, plan, order)?;
     for round in 0..plan.repeat {
         let mut slow = None;
+        let named = |arm: String| if round > 0 { format!("{arm}, round {}", round + 1) } else { arm };
         if has_serial {
-            let mut pool = rig.items(rig.pool.slots())?;
-            let load =
-                |slot: usize, offset| serial::object(plain, plan, (&rig.parts, &mut pool[slot]), offset);
-            let outcome = serial::run(plan, rig.pool.slots(), &Feed::new(order, plan.limit), load)?;
+            let outcome = serial(rig, plan, plain, order, report.tape(rig, named("serial".into()))?, report)?;
             slow = Some(outcome.spent.gbps(outcome.bytes));
             let times_serial = Some(1.0);
             report.add(Row { arm: "serial", iodepth: 1, outcome, times_serial, round, ..Row::default() });
         }
         for &depth in &plan.depths {
             let phase = format!("engine, {} in flight", depth * plan.jobs);
+            let tape = report.tape(rig, named(phase.clone()))?;
             let outcome = match &plan.requests {
                 Some(requests) => {
                     let feed = requests::feed(plan, requests, order);
-                    requests::run(rig, plan, requests, depth, &feed, &phase)?
+                    requests::run(rig, plan, requests, depth, &feed, (&phase, tape.as_ref()))?
                 }
                 None => {
                     let feed = Feed::new(order, plan.limit);
-                    arm::engine(rig, plan, depth, rig.items(rig.pool.slots())?, &feed, &phase)?
+                    arm::engine(
+                        rig,
+                        plan,
+                        depth,
+                        rig.items(rig.pool.slots())?,
+                        &feed,
+                        (&phase, tape.as_ref()),
+                    )?
                 }
             };
+            report.keep(tape.map(|tape| tape.section(&rig.engine)))?;
             let times_serial = slow.map(|slow| outcome.spent.gbps(outcome.bytes) / slow);
             report.add(Row { arm: "engine", iodepth: depth, outcome, times_serial, round, ..Row::default() });
         }
     }
     Ok(())
+}
+
+/// The serial arm.
+fn serial(
+    rig: &Rig,
+    plan: &Plan,
+    plain: &Plain,
+    order: Order,
+    tape: Option<Tape>,
+    report: &mut Report<'_>,
+) -> Result<Outcome, Failure> {
+    let mut pool = rig.items(rig.pool.slots())?;
+    let feed = Feed::new(order, plan.limit);
+    let Some(tape) = tape else {
+        let load = |slot: usize, offset| serial::object(plain, plan, (&rig.parts, &mut pool[slot]), offset);
+        return serial::run(plan, rig.pool.slots(), &feed, load);
+    };
+    let aim = arm::whole(rig, plan);
+    let mut recorded = Recorded::new(plain, plan, tape.track(0, "loop"), aim, tape.room_for_work());
+    let load = |slot: usize, offset| recorded.object((&rig.parts, &mut pool[slot]), offset);
+    let outcome = serial::run(plan, rig.pool.slots(), &feed, load)?;
+    report.keep(Some(recorded.section(tape)))?;
+    Ok(outcome)
 }
 
 /// Before the clock: the first touch of the pool and the file by either way of loading them; of a mapping, by all of
@@ -136,7 +170,7 @@ fn warm_up(rig: &Rig, plan: &Plan, order: Order) -> Result<(), Failure> {
     let all = if rig.target.is_mapped() { order.count().div_ceil(objects) } else { 0 };
     let limit = Limit { time_based: false, runtime: None };
     let feed = Feed::requests(order, objects, limit, least.max(all));
-    arm::engine(rig, plan, plan.max_depth(), pool, &feed, "warming up").map(drop)
+    arm::engine(rig, plan, plan.max_depth(), pool, &feed, ("warming up", None)).map(drop)
 }
 
 /// The pass of its own that decides whether the numbers above mean anything: of each arm once, however often it ran.

@@ -125,7 +125,7 @@ pub fn run(fio: &Fio, rig: &Rig, plan: &Plan, place: &Place) -> Result<Compared,
     for _ in 0..PAIRS {
         let feed = Feed::of(order, order.objects_an_arm());
         // No spare places here: fio lands in what is in flight, and so must we.
-        let ours = arm::engine(rig, plan, iodepth, rig.items(slots)?, &feed, "engine beside fio")?;
+        let ours = arm::engine(rig, plan, iodepth, rig.items(slots)?, &feed, ("engine beside fio", None))?;
         let ours = run_of(&ours);
         for rival in &mut rivals {
             rival.pairs.0.push((ours, watched(fio, &rival.job, "fio beside engine")?));

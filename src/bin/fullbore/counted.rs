@@ -58,6 +58,24 @@ fn is_of_gpu(lane: &LaneStats) -> bool {
     lane.drive.as_ref().is_some_and(|name| name.starts_with("gpu "))
 }
 
+/// What to call a lane.
+pub fn name(number: usize, lane: &LaneStats) -> String {
+    let of = lane.drive.as_deref().unwrap_or("files");
+    let queue = lane.queue.map_or_else(String::new, |queue| format!(" queue {queue}"));
+    format!("lane {number}, {of}{queue}")
+}
+
+/// Of each lane its name, and how often an enter left so many commands in flight, since the look before.
+pub fn occupancy(before: &[LaneStats], after: &[LaneStats]) -> Vec<(String, Vec<u64>)> {
+    let one = |(number, lane): (usize, &LaneStats)| {
+        let old =
+            |depth: usize| before.get(number).and_then(|old| old.occupancy.get(depth)).copied().unwrap_or(0);
+        let enters = lane.occupancy.iter().enumerate().map(|(depth, n)| n.saturating_sub(old(depth)));
+        (name(number, lane), enters.collect())
+    };
+    after.iter().enumerate().map(one).collect()
+}
+
 /// Where lanes are, a line for people: by drive, the hardware queues and how deep each goes.
 pub fn describe(lanes: &[LaneStats]) -> String {
     let mut by_drive: BTreeMap<&str, Vec<&LaneStats>> = BTreeMap::new();

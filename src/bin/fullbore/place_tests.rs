@@ -51,6 +51,7 @@ fn plan(filename: PathBuf, size: u64) -> Plan {
         force: false,
         format: Format::Normal,
         output: None,
+        timeline: None,
         compare: false,
         memory: Memory::default(),
         mapped: false,

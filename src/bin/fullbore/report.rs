@@ -9,12 +9,15 @@ use serde_json::{Value, json};
 
 use crate::args::{Format, Plan};
 use crate::arm::Outcome;
+use crate::arms_page;
 use crate::compare::Compared;
 use crate::counted;
 use crate::failure::Failure;
 use crate::json;
 use crate::kv_workload::KvPlan;
 use crate::place::{Place, Truth};
+use crate::rig::Rig;
+use crate::timeline::{Section, Tape, Timeline};
 use crate::units::{count, human, nanos, short};
 use crate::verify::Verified;
 
@@ -56,6 +59,9 @@ pub struct Report<'a> {
     pub facts: Facts,
     pub rows: Vec<Row>,
     pub compared: Option<Compared>,
+    pub timeline: Option<Timeline>,
+    /// What is to be said of it.
+    traced: Option<String>,
 }
 
 /// Opens what the report is written to, before anything is measured.
@@ -67,7 +73,8 @@ pub fn sink(plan: &Plan) -> Result<Box<dyn Write>, Failure> {
 
 impl<'a> Report<'a> {
     pub fn new(plan: &'a Plan, place: &'a Place, facts: Facts, out: Box<dyn Write>) -> Self {
-        let mut report = Self { plan, place, out, facts, rows: Vec::new(), compared: None };
+        let mut report =
+            Self { plan, place, out, facts, rows: Vec::new(), compared: None, timeline: None, traced: None };
         report.say(&report.head());
         report.say(&[String::new(), title()]);
         report
@@ -95,12 +102,31 @@ impl<'a> Report<'a> {
         self.rows.push(row);
     }
 
+    /// What the timeline of an arm is collected on, if there is to be one.
+    pub fn tape(&self, rig: &Rig, arm: String) -> Result<Option<Tape>, Failure> {
+        let Some(timeline) = &self.timeline else { return Ok(None) };
+        let requests = self.plan.requests.is_some();
+        let tracks = if requests { self.plan.max_depth() + 1 } else { self.plan.jobs };
+        let tape = timeline.tape(&rig.engine, arm, tracks)?;
+        Ok(Some(if requests { tape.of_requests() } else { tape }))
+    }
+
+    /// Writes what was collected.
+    pub fn keep(&mut self, section: Option<Section>) -> Result<(), Failure> {
+        let both = self.timeline.as_mut().zip(section);
+        both.map_or(Ok(()), |(timeline, section)| timeline.add(&section))
+    }
+
     /// Writes what is left to write. `failure` is why the run ended early, if it did.
     pub fn finish(&mut self, failure: Option<&Failure>) -> Result<(), Failure> {
+        self.traced = self.timeline.take().map(Timeline::end).transpose()?;
+        let said = self.traced.clone();
+        self.say(said.as_slice());
         let text = match self.plan.format {
             Format::Normal => return Ok(()),
             Format::Json => format!("{:#}\n", self.json(failure)),
             Format::Csv => json::csv(self.plan, &self.facts, &self.rows),
+            Format::Html => arms_page::page(&self.head(), self.plan, &self.rows, failure).text(),
         };
         match self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush()) {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
@@ -205,6 +231,7 @@ impl<'a> Report<'a> {
             "path": facts.path,
             "note": facts.note,
             "verify": plan.verify,
+            "timeline": self.traced,
             "error": failure.map(Failure::to_string),
             "arms": self.rows.iter().map(|row| json::arm(plan, facts, row)).collect::<Vec<_>>(),
         });
@@ -253,7 +280,7 @@ fn line(row: &Row) -> String {
     )
 }
 
-fn kernel() -> String {
+pub fn kernel() -> String {
     fs::read_to_string("/proc/sys/kernel/osrelease")
         .map_or_else(|_| "unknown".into(), |text| text.trim().into())
 }

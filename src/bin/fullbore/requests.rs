@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use fullbore::{Client, Completion, ErrorKind, Marks, Mem, Priority, Transfer};
 
 use crate::args::Plan;
-use crate::arm::{LOOK, Outcome, Tally, Watch, aim, at_rest, most_workers, sum};
+use crate::arm::{LOOK, Outcome, Tally, Watch, aim, at_rest, most_workers, sum, whole};
+use crate::direct::Op;
 use crate::failure::Failure;
 use crate::kv_workload::Load;
 use crate::options::Requests;
@@ -18,6 +19,7 @@ use crate::pool::Part;
 use crate::progress::Progress;
 use crate::rig::Rig;
 use crate::stop;
+use crate::timeline::{Aim, Tape, Track};
 use crate::work::{Clocks, Feed, Latency, LatencySummary, Order};
 
 /// What is known of a loop over requests beside its rate.
@@ -57,6 +59,8 @@ struct Shared<'a> {
     feed: &'a Feed,
     parts: &'a [Part],
     requests: &'a Requests,
+    /// A request, for the timeline.
+    aim: Aim,
     progress: Progress,
     start: Barrier,
     in_flight: AtomicU64,
@@ -72,13 +76,14 @@ pub fn run(
     requests: &Requests,
     inflight: usize,
     feed: &Feed,
-    phase: &str,
+    (phase, tape): (&str, Option<&Tape>),
 ) -> Result<Outcome, Failure> {
     let urgent = rig.urgent()?;
     let shared = &Shared {
         feed,
         parts: &rig.parts,
         requests,
+        aim: whole(rig, plan),
         progress: Progress::new(phase, feed.total().map(|total| total * requests.size)),
         start: Barrier::new(inflight + 1 + usize::from(urgent.is_some())),
         in_flight: AtomicU64::new(0),
@@ -89,11 +94,15 @@ pub fn run(
     let marked = marked.unwrap_or_default();
     let mut users = Vec::new();
     for mems in rig.items(inflight)?.into_iter().enumerate() {
-        users.push(User::new(rig, plan, mems, &marked)?);
+        let track = tape.map(|tape| tape.track(mems.0, format!("thread {}", mems.0)));
+        users.push(User { track, ..User::new(rig, plan, mems, &marked)? });
     }
-    let probe = urgent.map(|mem| Probe::new(rig, plan, mem)).transpose()?;
+    let mut probe = urgent.map(|mem| Probe::new(rig, plan, mem)).transpose()?;
+    if let Some(probe) = &mut probe {
+        probe.track = tape.map(|tape| tape.track(inflight, "urgent"));
+    }
     let watch = Watch::new(rig);
-    let mut workers = 0;
+    let (mut workers, mut series) = Default::default();
     let (results, probed, spent, started) = thread::scope(|scope| {
         let (running, ended) = mpsc::channel::<()>();
         let spawn = |user: User| {
@@ -108,13 +117,13 @@ pub fn run(
         drop(running);
         shared.start.wait();
         let (clocks, started) = (Clocks::start(), Instant::now());
-        workers = most_workers(rig, &ended);
+        (workers, series) = most_workers(rig, &ended, plan.draws().then_some(&shared.progress));
         let results: Vec<_> = threads.into_iter().map(join).collect();
         let spent = clocks.and_then(|clocks| clocks.stop());
         (results, probe.map(join), spent, started)
     });
     let max_objects = shared.most.load(Ordering::Relaxed);
-    let mut outcome = Outcome { spent: spent?, max_objects, workers, ..Outcome::default() };
+    let mut outcome = Outcome { spent: spent?, max_objects, workers, series, ..Outcome::default() };
     watch.ends(rig, plan, &mut outcome);
     let mut looped = add_up(&mut outcome, results, marked, started)?;
     stop::check()?;
@@ -172,6 +181,9 @@ struct User {
     gpu: Option<u32>,
     /// Of each mark.
     landings: Vec<Latency>,
+    /// The objects before each.
+    marked: Vec<u64>,
+    track: Option<Track>,
 }
 
 impl User {
@@ -190,6 +202,8 @@ impl User {
             loads: Vec::new(),
             gpu,
             landings: marked.iter().map(|_| Latency::new()).collect::<Result<_, _>>()?,
+            marked: marked.to_vec(),
+            track: None,
         })
     }
 
@@ -205,7 +219,10 @@ impl User {
 
     fn all(&mut self, shared: &Shared<'_>) -> Result<(), Failure> {
         while let (Some(item), Some(mut transfer)) = (shared.feed.take(), self.transfer.take()) {
-            let tag = aim(&mut transfer, shared.parts, shared.feed, item);
+            let mut tag = aim(&mut transfer, shared.parts, shared.feed, item);
+            if let Some(track) = &mut self.track {
+                (transfer, tag) = track.put(transfer, Aim { offset: tag, ..shared.aim.clone() });
+            }
             if let Some(marks) = &self.marks {
                 transfer = transfer.marks(marks);
             }
@@ -216,6 +233,9 @@ impl User {
             self.hear(begun)?;
             let completion = one(&self.client)?;
             self.completed.push(Instant::now());
+            if let Some(track) = &mut self.track {
+                track.end(std::slice::from_ref(&completion));
+            }
             shared.in_flight.fetch_sub(1, Ordering::Relaxed);
             completion.result.map_err(Failure::data)?;
             self.latency.record(completion.times.total);
@@ -234,7 +254,13 @@ impl User {
         for (number, landing) in self.landings.iter_mut().enumerate() {
             loop {
                 match marks.wait(number, LOOK) {
-                    Ok(()) => break landing.record(begun.elapsed()),
+                    Ok(()) => {
+                        landing.record(begun.elapsed());
+                        if let Some(track) = &mut self.track {
+                            track.landed(0, self.marked[number]);
+                        }
+                        break;
+                    }
                     Err(error) if error.kind() == ErrorKind::TimedOut => {}
                     Err(error) if error.kind() == ErrorKind::Cancelled => return Ok(()),
                     Err(error) => return Err(Failure::data(error)),
@@ -260,6 +286,7 @@ struct Probe {
     transfer: Transfer,
     /// Offsets that it goes round.
     order: Order,
+    track: Option<Track>,
 }
 
 /// What the urgent loads came to.
@@ -273,7 +300,7 @@ impl Probe {
     fn new(rig: &Rig, plan: &Plan, mem: Mem) -> Result<Self, Failure> {
         let order = Order::new(rig.target.size().min(plan.size.unwrap_or(u64::MAX)), mem.len() as u64, true);
         let transfer = Transfer::read(&rig.target).priority(Priority::Urgent).extent(0, mem);
-        Ok(Self { client: rig.engine.client().map_err(Failure::setup)?, transfer, order })
+        Ok(Self { client: rig.engine.client().map_err(Failure::setup)?, transfer, order, track: None })
     }
 
     fn run(mut self, shared: &Shared<'_>) -> Result<Probed, Failure> {
@@ -291,13 +318,22 @@ impl Probe {
             }
             let offset = self.order.offset(probed.times.len() as u64);
             self.transfer.extents_mut().iter_mut().for_each(|extent| extent.set_offset(offset));
+            let mut tag = offset;
+            if let Some(track) = &mut self.track {
+                let bytes = self.transfer.extents().iter().map(|extent| extent.len()).sum();
+                let aim = Aim { op: Op::Read, offset, bytes, ..shared.aim.clone() };
+                (self.transfer, tag) = track.put(self.transfer, aim);
+            }
             let begun = Instant::now();
-            self.client.submit_tagged(self.transfer, offset).map_err(|rejected| {
+            self.client.submit_tagged(self.transfer, tag).map_err(|rejected| {
                 shared.feed.halt();
                 Failure::data(rejected.error)
             })?;
             let completion = one(&self.client)?;
             let took = begun.elapsed();
+            if let Some(track) = &mut self.track {
+                track.end(std::slice::from_ref(&completion));
+            }
             completion.result.map_err(|error| {
                 shared.feed.halt();
                 Failure::data(error)

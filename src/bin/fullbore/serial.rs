@@ -11,7 +11,9 @@ use crate::direct::{Op, Plain, serial_object};
 use crate::failure::Failure;
 use crate::pool::Part;
 use crate::progress::Progress;
+use crate::series::Series;
 use crate::stop;
+use crate::timeline::{Aim, Section, Sort, Tape, Track, Work};
 use crate::units::human;
 use crate::work::{Clocks, Feed, Latency};
 
@@ -26,23 +28,27 @@ pub fn run(
     let mut latency = Latency::new()?;
     let mut bytes = 0;
     let mut slot = 0;
-    let clocks = Clocks::start()?;
+    let (clocks, began, mut series) = (Clocks::start()?, Instant::now(), Series::default());
     while let Some(index) = feed.take() {
         let start = Instant::now();
         load(slot, feed.offset(index, 0))?;
         latency.record(start.elapsed());
         progress.add(plan.bs);
         bytes += plan.bs;
+        if plan.draws() {
+            series.note(began.elapsed(), bytes);
+        }
         slot = (slot + 1) % slots;
     }
     let spent = clocks.stop()?;
     stop::check()?;
-    let path = if op(plan) == Op::Read { "pread direct" } else { "pwrite direct" };
-    let path = if plan.mapped { path.trim_end_matches(" direct") } else { path };
+    let path = path(plan);
     Ok(Outcome {
         bytes,
         spent,
         latency: latency.summary(),
+        curve: latency.curve(),
+        series,
         max_commands: 1,
         mean_commands: 1.0,
         max_objects: 1,
@@ -50,6 +56,77 @@ pub fn run(
         paths: BTreeMap::from([(path, bytes)]),
         ..Outcome::default()
     })
+}
+
+/// What the loop does.
+fn path(plan: &Plan) -> &'static str {
+    let path = if op(plan) == Op::Read { "pread direct" } else { "pwrite direct" };
+    if plan.mapped { path.trim_end_matches(" direct") } else { path }
+}
+
+/// The loop on the timeline, where its commands are those of a lane with one slot.
+pub struct Recorded<'a> {
+    plain: &'a Plain,
+    plan: &'a Plan,
+    track: Track,
+    aim: Aim,
+    work: Vec<Work>,
+    room: usize,
+    lost: u64,
+}
+
+impl<'a> Recorded<'a> {
+    pub fn new(plain: &'a Plain, plan: &'a Plan, track: Track, aim: Aim, room: usize) -> Self {
+        Self { plain, plan, track, aim, work: Vec::new(), room, lost: 0 }
+    }
+
+    /// As [`object`], command by command.
+    pub fn object(&mut self, (parts, mems): (&[Part], &mut [Mem]), offset: u64) -> Result<(), Failure> {
+        let id = self.track.begin(0, Aim { offset, ..self.aim.clone() });
+        let command = self.plan.cmd_size as usize;
+        for (part, mem) in parts.iter().zip(mems) {
+            let Mem::Host(lease) = mem else {
+                return Err(Failure::setup("the serial arm is of host memory"));
+            };
+            for at in (0..part.len).step_by(command) {
+                let len = command.min(part.len - at);
+                let begun = Instant::now();
+                let from = offset + part.within + at as u64;
+                piece(self.plain, op(self.plan), self.plan, &mut lease[at..], from, len)?;
+                self.note(id, len as u64, begun);
+            }
+        }
+        self.track.end_plain(0);
+        Ok(())
+    }
+
+    fn note(&mut self, id: u32, bytes: u64, begun: Instant) {
+        if self.work.len() == self.room {
+            self.lost += 1;
+            return;
+        }
+        self.work.push(Work {
+            sort: Sort::Command,
+            lane: 0,
+            slot: 0,
+            id,
+            op: if op(self.plan) == Op::Read { "read" } else { "write" },
+            path: path(self.plan),
+            bytes,
+            begun,
+            ended: Instant::now(),
+            failed: false,
+        });
+    }
+
+    /// Adds what it collected to the section of its tape.
+    pub fn section(self, tape: Tape) -> Section {
+        drop(self.track);
+        let lanes = vec!["the loop".into()];
+        let mut section = Section { lanes, work: self.work, ..tape.objects() };
+        section.lost.work = self.lost;
+        section
+    }
 }
 
 /// Moves an object between the file and its pieces of host memory.

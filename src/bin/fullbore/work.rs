@@ -152,6 +152,26 @@ impl Latency {
     }
 }
 
+/// Steps of a curve at most.
+const STEPS: f64 = 400.0;
+
+impl Latency {
+    /// Times, and the share of objects that took no longer.
+    pub fn curve(&self) -> Vec<(u64, f64)> {
+        let (all, mut sum, mut last) = (self.0.len().max(1) as f64, 0, -1.0);
+        let mut curve = Vec::new();
+        for step in self.0.iter_recorded() {
+            sum += step.count_at_value();
+            let share = sum as f64 / all;
+            if share - last >= 1.0 / STEPS || sum == self.0.len() {
+                curve.push((step.value_iterated_to(), share));
+                last = share;
+            }
+        }
+        curve
+    }
+}
+
 /// What the report says of the times, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LatencySummary {

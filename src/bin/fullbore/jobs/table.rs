@@ -243,7 +243,7 @@ pub const THEIRS: &[Key] = &[
         &[],
         (List, All),
         "normal, terse, json, json+; several with commas",
-        "normal, json, json+, csv. The table of arms: one of normal, json, csv",
+        "normal, json, json+, csv, html (a page with charts). The table of arms: one of normal, json, csv, html",
     ),
     key("status-interval", &[], (Time, Run), "a full report every so often", "500ms at least"),
     key(
@@ -297,6 +297,12 @@ pub const OURS: &[Key] = &[
     ),
     own("force", Flag, Both, "lets them go to a device that is mounted, held or has partitions, too"),
     own("sweep", Text, Run, "KEY=A,B,C: runs all jobs once for each value, and prints a table with a curve"),
+    own(
+        "timeline",
+        Text,
+        All,
+        "file for a trace of what was in flight, which Perfetto's viewer opens: objects, the commands of each lane, copies of GPUs",
+    ),
     own("arm", List, Arms, "arms to run: serial, and objects in flight"),
     own(
         "workload",

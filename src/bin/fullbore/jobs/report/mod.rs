@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use serde_json::Value;
 
 use super::run::disks::Disk;
+use super::run::section::Section;
 use super::run::stats::Counts;
 use super::run::unit::Samples;
 use super::run::usage::Usage;
@@ -15,12 +16,15 @@ use super::script::Script;
 use super::spec::Job;
 use super::value;
 use crate::failure::Failure;
+use crate::series::Series;
+use crate::timeline::{Tape, Timeline};
 
 mod csv;
 mod eta;
 mod fiojson;
 mod normal;
 mod numbers;
+mod page;
 
 use eta::Eta;
 pub use eta::Moment;
@@ -95,6 +99,7 @@ pub struct Shown<'a> {
     pub usage: Usage,
     pub timing: Timing,
     pub samples: [Samples; 2],
+    pub series: [Series; 2],
     /// An errno, and the failure in words.
     pub failed: Option<(i32, String)>,
     pub facts: Facts,
@@ -128,6 +133,7 @@ enum Form {
     Json,
     JsonPlus,
     Csv,
+    Html,
 }
 
 /// The report of a run, and where it goes.
@@ -143,6 +149,9 @@ pub struct Report<'a> {
     every: Option<Duration>,
     reported: Instant,
     eta: Eta,
+    timeline: Option<Timeline>,
+    /// What is said of it.
+    traced: String,
 }
 
 /// Shorter makes reports that are mostly about reports.
@@ -174,6 +183,11 @@ impl<'a> Report<'a> {
             every: every.transpose()?,
             reported: Instant::now(),
             eta: Eta::new(script)?,
+            timeline: script
+                .run_setting("timeline")
+                .map(|setting| Timeline::new(setting.text().as_ref(), jobs.len()))
+                .transpose()?,
+            traced: String::new(),
         })
     }
 
@@ -204,8 +218,33 @@ impl<'a> Report<'a> {
         self.put(&text)
     }
 
+    /// What a timeline is collected on, for each section, if there is to be one.
+    pub fn tapes(&self, sections: &[Section<'_>]) -> Result<Vec<Tape>, Failure> {
+        let Some(timeline) = &self.timeline else { return Ok(Vec::new()) };
+        let one = |section: &Section<'_>| {
+            let job = section.job;
+            let swept = job.swept.as_ref().map_or_else(String::new, |(key, value)| format!(" {key}={value}"));
+            timeline.tape(&section.engine, format!("{}{swept}", job.name), job.numjobs)
+        };
+        sections.iter().map(one).collect()
+    }
+
+    /// Writes what they collected.
+    pub fn keep(&mut self, tapes: Vec<Tape>, sections: &[Section<'_>]) -> Result<(), Failure> {
+        let Some(timeline) = &mut self.timeline else { return Ok(()) };
+        let mut both = tapes.into_iter().zip(sections);
+        both.try_for_each(|(tape, section)| timeline.add(&tape.section(&section.engine)))
+    }
+
     /// Writes the last one.
     pub fn end(&mut self, failure: Option<&Failure>) -> Result<(), Failure> {
+        if let Some(timeline) = self.timeline.take() {
+            let said = timeline.end()?;
+            self.traced = format!("\n{said}\n");
+            if let Some(last) = self.shown.last_mut() {
+                last.notes.push(said);
+            }
+        }
         let text = self.text(failure);
         self.put(&text)
     }
@@ -214,10 +253,11 @@ impl<'a> Report<'a> {
         let mut text = String::new();
         for form in &self.forms {
             match form {
-                Form::Normal => text += &normal::body(&self.shown, &self.disks),
+                Form::Normal => text += &(normal::body(&self.shown, &self.disks) + &self.traced),
                 Form::Json => text += &format!("{:#}\n", self.json(false, failure)),
                 Form::JsonPlus => text += &format!("{:#}\n", self.json(true, failure)),
                 Form::Csv => text += &csv::table(&self.shown),
+                Form::Html => text += &page::page(&self.shown, failure).text(),
             }
         }
         text
@@ -263,7 +303,8 @@ fn forms(text: &str) -> Result<Vec<Form>, String> {
         "json" => Ok(Form::Json),
         "json+" => Ok(Form::JsonPlus),
         "csv" => Ok(Form::Csv),
-        other => Err(format!("`{other}` is none of normal, json, json+, csv")),
+        "html" => Ok(Form::Html),
+        other => Err(format!("`{other}` is none of normal, json, json+, csv, html")),
     };
     text.split(',').map(one).collect()
 }

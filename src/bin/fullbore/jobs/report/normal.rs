@@ -271,7 +271,7 @@ fn fullbore(out: &mut String, one: &Shown<'_>) {
 }
 
 /// A row of the sweep that a job is a part of.
-fn swept(one: &Shown<'_>) -> Option<sweep::Row> {
+pub fn swept(one: &Shown<'_>) -> Option<sweep::Row> {
     let (key, value) = one.job.swept.clone()?;
     let mut bins = one.counts.ways[READ].lat_bins.clone();
     bins.merge(&one.counts.ways[WRITE].lat_bins);

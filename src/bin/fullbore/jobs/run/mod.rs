@@ -9,13 +9,14 @@ use super::report::{Facts, Moment, Report, Shown};
 use super::spec::Job;
 use crate::failure::Failure;
 use crate::stop;
+use crate::timeline::Tape;
 
 mod check;
 mod course;
 pub mod disks;
 mod files;
 mod live;
-mod section;
+pub mod section;
 pub mod stats;
 pub mod unit;
 pub mod usage;
@@ -105,10 +106,13 @@ fn one_wave<'a>(
         .map(|section| section.job)
         .map(|job| (0..job.numjobs).map(|_| Live::default()).collect())
         .collect();
+    let tapes = report.tapes(&sections)?;
     let mut workers = Vec::new();
-    for (section, lives) in sections.iter().zip(&lives) {
+    for (index, (section, lives)) in sections.iter().zip(&lives).enumerate() {
         for (number, live) in lives.iter().enumerate() {
-            workers.push(Worker::new(section, number, live)?);
+            let mut worker = Worker::new(section, number, live)?;
+            worker.track = tapes.get(index).map(|tape: &Tape| tape.track(number, format!("clone {number}")));
+            workers.push(worker);
         }
     }
     ready();
@@ -126,6 +130,7 @@ fn one_wave<'a>(
         while threads.iter().any(|thread| !thread.is_finished()) {
             thread::sleep(TICK.min(Duration::from_millis(5 + began.elapsed().as_millis() as u64 / 8)));
             watch.look(&sections, &lives);
+            units.iter_mut().for_each(|unit| unit.note(&lives));
             if sampled.elapsed() >= SAMPLE {
                 sampled = Instant::now();
                 units.iter_mut().for_each(|unit| unit.sample(&lives));
@@ -148,6 +153,7 @@ fn one_wave<'a>(
         report.add(shown);
         written
     })?;
+    report.keep(tapes, &sections)?;
     Ok(lives.iter().flatten().find_map(|live| live.state().failed.take().map(|(_, failure)| failure)))
 }
 

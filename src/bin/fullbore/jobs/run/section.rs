@@ -33,6 +33,19 @@ pub struct Part {
     pub spans: Vec<Span>,
 }
 
+impl Part {
+    /// I/Os of a clone: as many as its files hold, or as io_size says, over and over as loops say.
+    pub fn total(&self, job: &Job) -> u64 {
+        if job.time_based {
+            return u64::MAX;
+        }
+        let all: u64 = self.spans.iter().map(|span| span.count).sum();
+        let once = job.io_size.map_or(all, |size| (size.of(all * job.bs) / job.bs).max(1));
+        let ios = once.saturating_mul(job.loops);
+        job.number_ios.map_or(ios, |most| most.min(ios))
+    }
+}
+
 /// A job that is ready to run.
 pub struct Section<'a> {
     pub job: &'a Job,

@@ -10,6 +10,7 @@ use super::usage::Usage;
 use super::{Watch, Wave};
 use crate::jobs::report::{Shown, Timing};
 use crate::jobs::spec::Job;
+use crate::series::Series;
 
 /// Samples of the rates of one way.
 #[derive(Debug, Clone, Copy, Default)]
@@ -27,6 +28,8 @@ pub struct Unit {
     /// Section of the wave and clone of each.
     members: Vec<(usize, usize)>,
     samples: [Samples; 2],
+    /// Bytes of reads, and of writes, by when.
+    series: [Series; 2],
     /// Bytes and I/Os at the sample before.
     last: [(u64, u64); 2],
     at: Instant,
@@ -47,6 +50,7 @@ impl Unit {
                         group,
                         members: vec![(section, clone)],
                         samples: Default::default(),
+                        series: Default::default(),
                         last: Default::default(),
                         at: Instant::now(),
                     }),
@@ -54,6 +58,21 @@ impl Unit {
             }
         }
         units
+    }
+
+    /// Notes what was moved until now, once all members are at work.
+    pub fn note(&mut self, lives: &[Vec<Live>]) {
+        let (mut from, mut bytes, mut busy) = (None, [0; 2], false);
+        for &(section, clone) in &self.members {
+            let state = lives[section][clone].state();
+            let Some(began) = state.from.filter(|_| !state.ramping) else { return };
+            from = Some(from.map_or(began, |from: Instant| from.min(began)));
+            busy |= state.ended.is_none();
+            bytes.iter_mut().zip(&state.counts.ways).for_each(|(sum, way)| *sum += way.bytes);
+        }
+        if let Some(from) = from.filter(|_| busy) {
+            self.series.iter_mut().zip(bytes).for_each(|(series, bytes)| series.note(from.elapsed(), bytes));
+        }
     }
 
     /// Takes a sample of the rates since the one before.
@@ -125,7 +144,12 @@ impl Unit {
                 section.job.notes.iter().filter(|note| !notes.contains(*note)).cloned().collect::<Vec<_>>(),
             );
         }
+        let mut series = self.series.clone();
+        for (series, way) in series.iter_mut().zip(&counts.ways) {
+            series.end(timing.longest, way.bytes);
+        }
         Shown {
+            series,
             job: &jobs[self.job],
             number: self.job,
             group: self.group,

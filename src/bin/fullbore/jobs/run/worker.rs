@@ -19,6 +19,7 @@ use crate::direct::Op;
 use crate::failure::Failure;
 use crate::jobs::spec::Job;
 use crate::stop;
+use crate::timeline::{Aim, Track};
 
 /// A buffer and the transfer that it is in.
 struct Slot {
@@ -43,6 +44,8 @@ pub struct Worker<'a> {
     done: Vec<Completion>,
     check: Check,
     over: bool,
+    /// Of the timeline, if there is one.
+    pub track: Option<Track>,
 }
 
 /// The errno where there is none: EIO.
@@ -62,7 +65,7 @@ impl<'a> Worker<'a> {
         let slots: Vec<Slot> = section.memory(number)?.into_iter().map(at_rest).collect();
         let run = if job.randrepeat { 0 } else { section.run };
         let seed = job.randseed ^ run ^ (number as u64) << 40;
-        let planned = total(job, part);
+        let planned = part.total(job);
         live.state().planned = planned.saturating_mul(job.bs);
         let course = Course::new(job, part.spans.clone(), planned, seed);
         let free = (0..slots.len()).collect();
@@ -80,6 +83,7 @@ impl<'a> Worker<'a> {
             done: Vec::new(),
             check,
             over: false,
+            track: None,
         })
     }
 
@@ -203,6 +207,11 @@ impl<'a> Worker<'a> {
         }
         slot.io = Some(io);
         let prepared = self.check.prepare(&mut aimed, io, target, read);
+        if let Some(track) = &mut self.track {
+            let (offset, bytes) = (io.offset, self.job.bs);
+            let aim = Aim { op, target: self.part.targets[target].name().into(), offset, bytes };
+            aimed = aimed.trace_id(track.begin(number, aim));
+        }
         let result = prepared.map_err(|failure| (EIO, failure)).and_then(|()| {
             let submitted = self.client.submit_tagged(aimed, number as u64);
             submitted
@@ -224,6 +233,7 @@ impl<'a> Worker<'a> {
             // Nothing more is heard of them.
             self.free = (0..self.slots.len()).collect();
         }
+        self.note(&done);
         let mut times = Vec::with_capacity(done.len());
         let mut paths = Vec::new();
         for completion in done.drain(..) {
@@ -245,6 +255,13 @@ impl<'a> Worker<'a> {
                 counts.paths.insert(path.to_string());
             }
             times.into_iter().for_each(|(way, bytes, times)| counts.ended(way, bytes, times));
+        }
+    }
+
+    /// Puts their ends on the timeline.
+    fn note(&mut self, done: &[Completion]) {
+        if let Some(track) = &mut self.track {
+            track.end(done);
         }
     }
 
@@ -327,6 +344,7 @@ impl<'a> Worker<'a> {
     fn one_back(&mut self) -> Result<(Transfer, usize), Failure> {
         let mut done = Vec::new();
         self.client.wait(1, &mut done, None).map_err(Failure::data)?;
+        self.note(&done);
         let lost = || Failure::data("a transfer did not come back");
         let completion = done.pop().ok_or_else(lost)?;
         completion.result.map_err(Failure::data)?;
@@ -365,6 +383,7 @@ impl<'a> Worker<'a> {
     fn read_back(&mut self) -> Result<(), Failure> {
         let mut done = Vec::new();
         self.client.wait(1, &mut done, Some(LOOK)).map_err(Failure::data)?;
+        self.note(&done);
         for completion in done {
             self.absorb(completion);
         }
@@ -377,15 +396,4 @@ const EILSEQ: i32 = 84;
 
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// I/Os of a clone: as many as its files hold, or as io_size says, over and over as loops say.
-fn total(job: &Job, part: &Part) -> u64 {
-    if job.time_based {
-        return u64::MAX;
-    }
-    let all: u64 = part.spans.iter().map(|span| span.count).sum();
-    let once = job.io_size.map_or(all, |size| (size.of(all * job.bs) / job.bs).max(1));
-    let ios = once.saturating_mul(job.loops);
-    job.number_ios.map_or(ios, |most| most.min(ios))
 }
