@@ -1,10 +1,12 @@
 //! A job with every key read: what a section asks for, checked as far as that can be done before anything is opened.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fullbore::Lanes;
 
+use super::replay::Replay;
 use super::script::{Section, Setting};
 use super::value::{self, Amount};
 use super::words::{Pattern, Theirs, ioengine, mem_policy, memory, only_on, pages, positive};
@@ -79,6 +81,8 @@ pub struct Job {
     pub mapped: bool,
     pub destructive: bool,
     pub force: bool,
+    /// The manifest that says what is moved.
+    pub replay: Option<Arc<Replay>>,
     /// The key and value of a sweep that it is a part of.
     pub swept: Option<(&'static str, String)>,
     /// What is done otherwise than in fio, for the report.
@@ -148,6 +152,7 @@ impl Job {
             mapped: false,
             destructive: false,
             force: false,
+            replay: None,
             swept: None,
             notes: Vec::new(),
         }
@@ -168,6 +173,10 @@ impl Job {
                 // The table has it and nothing here reads it: never to be passed over in silence.
                 return Err(setting.refuse("it is of no use in a job: leave it out"));
             }
+        }
+        if let Some(setting) = section.settings().filter(|setting| setting.key.name == "replay").last() {
+            let replay = setting.parse(|text| Replay::read(Path::new(text)))?;
+            replay.apply(&mut job, section)?;
         }
         job.finish()?;
         Ok(job)
@@ -286,6 +295,8 @@ impl Job {
             "target" => self.mapped = s.parse(|text| value::word(text, &["auto", "dax"]))? == "dax",
             "allow-destructive" => self.destructive = s.is_on(),
             "force" => self.force = s.is_on(),
+            // Read when all else is: it says what many keys do.
+            "replay" => {}
             _ => return Ok(false),
         }
         Ok(true)
