@@ -12,7 +12,7 @@ mod survey;
 
 pub use dax::DaxDevice;
 pub use inner::{Closer, Kind, TargetInner};
-pub use nvme::{Controller, encode as nvme_command};
+pub use nvme::{Controller, Smart, encode as nvme_command, smart};
 pub use open::{OpenOptions, open, open_null};
 pub use request::{Decoded, Fault, FileRef, Numbers, Op, Request};
 pub use stripe::stripe;

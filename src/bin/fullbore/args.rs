@@ -9,7 +9,7 @@ use fullbore::Lanes;
 use crate::failure::Failure;
 use crate::kv_workload::{KvArgs, KvPlan};
 use crate::member;
-use crate::options::{Memory, MoreArgs, Requests, TargetKind};
+use crate::options::{Memory, MoreArgs, Requests, Rival, TargetKind};
 use crate::units;
 
 /// What is done to the file.
@@ -46,12 +46,6 @@ pub enum Format {
     Normal,
     Json,
     Csv,
-}
-
-/// What else does the same work, to be compared with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Rival {
-    Fio,
 }
 
 /// Measure loads of large objects: a serial loop against the engine, on one file, in one run
@@ -138,9 +132,12 @@ pub struct BenchArgs {
     /// Write the report to this file
     #[arg(long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// fio: run it in turns with 8 (or `iodepth`) objects, same footprint
+    /// fio or serial: run it in turns with 8 (or `iodepth`) objects, same footprint
     #[arg(long, value_enum, hide_possible_values = true, value_name = "RIVAL")]
     pub compare: Option<Rival>,
+    /// Measure for a second each how fast the device is by deep reads, and the link by pinned copies
+    #[arg(long)]
+    pub ceilings: bool,
     #[command(flatten)]
     pub more: MoreArgs,
     #[command(flatten)]
@@ -189,7 +186,8 @@ pub struct Plan {
     pub force: bool,
     pub format: Format,
     pub output: Option<PathBuf>,
-    pub compare: bool,
+    pub compare: Option<Rival>,
+    pub ceilings: bool,
     pub memory: Memory,
     /// Files are mapped.
     pub mapped: bool,
@@ -280,7 +278,8 @@ impl BenchArgs {
             force: self.force,
             format: self.output_format,
             output: self.output,
-            compare: self.compare.is_some(),
+            compare: self.compare,
+            ceilings: self.ceilings || self.compare.is_some(),
         })
     }
 
@@ -337,14 +336,15 @@ impl BenchArgs {
         if runtime == Some(Duration::ZERO) {
             return refuse("--runtime=0 measures nothing: give a time like 10s, or leave it out");
         }
-        if self.compare.is_some() && self.rw != Rw::Read {
+        let (fio, rival) = (self.compare == Some(Rival::Fio), self.compare.map_or("", Rival::name));
+        if (fio && self.rw != Rw::Read) || (self.compare.is_some() && self.rw.writes()) {
             let rw = self.rw.name();
-            return refuse(format!("--compare=fio does not do --rw={rw}: compare with --rw=read"));
+            return refuse(format!("--compare={rival} does not do --rw={rw}: compare with --rw=read"));
         }
         if self.compare.is_some() && runtime.is_some() {
-            return refuse(
-                "--compare=fio moves the same bytes on both sides: leave out --runtime, use --size",
-            );
+            return refuse(format!(
+                "--compare={rival} moves the same bytes on both sides: leave out --runtime, use --size"
+            ));
         }
         if self.allow_destructive && !self.rw.writes() {
             return refuse("--allow-destructive is only for writing: add --rw=write or leave it out");
@@ -352,7 +352,7 @@ impl BenchArgs {
         if self.force && !self.allow_destructive {
             return refuse("--force is only for writing: add --rw=write --allow-destructive or leave it out");
         }
-        if self.compare.is_some() && self.stripe.is_some() {
+        if fio && self.stripe.is_some() {
             return refuse("--compare=fio knows no stripes: compare on one file or device, without --stripe");
         }
         Ok(())

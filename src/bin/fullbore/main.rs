@@ -19,12 +19,14 @@ mod direct;
 mod doctor;
 mod failure;
 mod fio;
+mod honest;
 mod jobs;
 mod json;
 mod kv;
 mod kv_workload;
 mod member;
 mod options;
+mod pairs;
 mod place;
 #[cfg(test)]
 mod place_tests;

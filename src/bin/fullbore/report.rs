@@ -12,6 +12,7 @@ use crate::arm::Outcome;
 use crate::compare::Compared;
 use crate::counted;
 use crate::failure::Failure;
+use crate::honest::Honest;
 use crate::json;
 use crate::kv_workload::KvPlan;
 use crate::place::{Place, Truth};
@@ -56,6 +57,7 @@ pub struct Report<'a> {
     pub facts: Facts,
     pub rows: Vec<Row>,
     pub compared: Option<Compared>,
+    pub honest: Honest,
 }
 
 /// Opens what the report is written to, before anything is measured.
@@ -67,7 +69,8 @@ pub fn sink(plan: &Plan) -> Result<Box<dyn Write>, Failure> {
 
 impl<'a> Report<'a> {
     pub fn new(plan: &'a Plan, place: &'a Place, facts: Facts, out: Box<dyn Write>) -> Self {
-        let mut report = Self { plan, place, out, facts, rows: Vec::new(), compared: None };
+        let mut report =
+            Self { plan, place, out, facts, rows: Vec::new(), compared: None, honest: Honest::default() };
         report.say(&report.head());
         report.say(&[String::new(), title()]);
         report
@@ -79,6 +82,11 @@ impl<'a> Report<'a> {
             let _ = lines.iter().try_for_each(|line| writeln!(self.out, "{line}"));
             let _ = self.out.flush();
         }
+    }
+
+    /// The fastest arm, in 10^9 bytes a second.
+    pub fn best(&self) -> f64 {
+        self.rows.iter().map(|row| row.outcome.spent.gbps(row.outcome.bytes)).fold(0.0, f64::max)
     }
 
     pub fn add(&mut self, row: Row) {
@@ -208,6 +216,7 @@ impl<'a> Report<'a> {
             "error": failure.map(Failure::to_string),
             "arms": self.rows.iter().map(|row| json::arm(plan, facts, row)).collect::<Vec<_>>(),
         });
+        self.honest.json(&mut all, self.best());
         if let Some(compared) = &self.compared {
             all["compare"] = compared.json();
         }

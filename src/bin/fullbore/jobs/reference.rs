@@ -25,7 +25,7 @@ Usage: fullbore bench [--key=value ...]             a table: a serial loop besid
   --cmd_size=SIZE     bytes of a command (128k); --lane_depth, --lanes: how many are in flight
   --verify            check every byte; on in the table, where --verify=0 leaves it out
   --allow-destructive let writes go to what is there already
-  --compare=fio       run fio in turns with the engine (the table alone)
+  --compare=RIVAL     run fio, or serial, in turns with the engine
   --output-format=F   normal, json, csv; of jobs also json+; --output=FILE
   --showcmd           print job files as command lines
 

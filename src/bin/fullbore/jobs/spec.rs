@@ -9,9 +9,10 @@ use fullbore::Lanes;
 use super::replay::Replay;
 use super::script::{Section, Setting};
 use super::value::{self, Amount};
-use super::words::{Pattern, Theirs, ioengine, mem_policy, memory, only_on, pages, positive};
+use super::words::{Pattern, Theirs, ioengine, mem_policy, memory, only_on, pages, positive, rival};
 use crate::failure::Failure;
 use crate::member;
+use crate::options::Rival;
 use crate::{args, units};
 
 /// Where buffers are.
@@ -81,6 +82,10 @@ pub struct Job {
     pub mapped: bool,
     pub destructive: bool,
     pub force: bool,
+    /// What it is compared with.
+    pub compare: Option<Rival>,
+    /// The ceilings are measured, too.
+    pub ceilings: bool,
     /// The manifest that says what is moved.
     pub replay: Option<Arc<Replay>>,
     /// The key and value of a sweep that it is a part of.
@@ -152,6 +157,8 @@ impl Job {
             mapped: false,
             destructive: false,
             force: false,
+            compare: None,
+            ceilings: false,
             replay: None,
             swept: None,
             notes: Vec::new(),
@@ -295,11 +302,30 @@ impl Job {
             "target" => self.mapped = s.parse(|text| value::word(text, &["auto", "dax"]))? == "dax",
             "allow-destructive" => self.destructive = s.is_on(),
             "force" => self.force = s.is_on(),
+            "compare" => self.compare = Some(s.parse(rival)?),
+            "ceilings" => self.ceilings = s.is_on(),
             // Read when all else is: it says what many keys do.
             "replay" => {}
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// Whether a rival can do the same work.
+    fn compares(&self, rival: Rival) -> Result<(), String> {
+        if self.rw.writes {
+            return Err("rivals only read: write rw=read, or leave it out".into());
+        }
+        if !self.memory.gpus.is_empty() || self.mapped {
+            return Err("rivals read files to host memory: leave out mem and target, or compare".into());
+        }
+        if self.runtime.is_some() || self.rate != [None; 2] || self.rate_iops != [None; 2] {
+            return Err("both move the same bytes as fast as they can: leave out runtime and rate".into());
+        }
+        if rival == Rival::Fio && (self.rw.random || self.replay.is_some() || self.files.len() > 1) {
+            return Err("fio reads one file in order: write rw=read and one filename, or serial".into());
+        }
+        Ok(())
     }
 
     /// What hangs together.
@@ -325,6 +351,14 @@ impl Job {
             return refuse(
                 "cpus_allowed_policy=split needs a CPU for each of numjobs: name more in cpus_allowed",
             );
+        }
+        if self.unlink && (self.ceilings || self.compare.is_some()) {
+            return refuse(
+                "compare and ceilings come after all jobs, when unlink has removed the file: leave out one",
+            );
+        }
+        if let Some(rival) = self.compare {
+            self.compares(rival).map_err(|why| Failure::Setup(format!("job {name}: compare: {why}")))?;
         }
         if self.memory.node.is_some() && !self.memory.gpus.is_empty() {
             return refuse("numa_mem_policy is of host memory: leave it out, or mem");

@@ -60,8 +60,7 @@ impl<'a> Worker<'a> {
             io: None,
         };
         let slots: Vec<Slot> = section.memory(number)?.into_iter().map(at_rest).collect();
-        let run = if job.randrepeat { 0 } else { section.run };
-        let seed = job.randseed ^ run ^ (number as u64) << 40;
+        let seed = seed(job, number, section.run);
         let planned = total(job, &part.spans);
         live.state().planned = bytes_of(job, planned);
         let course = Course::new(job, part.spans.clone(), planned, seed);
@@ -384,6 +383,11 @@ impl<'a> Worker<'a> {
         }
         Ok(())
     }
+}
+
+/// What the order of a clone's I/O is made of.
+pub fn seed(job: &Job, number: usize, run: u64) -> u64 {
+    job.randseed ^ if job.randrepeat { 0 } else { run } ^ (number as u64) << 40
 }
 
 /// What fio ends a job with whose content is wrong.
