@@ -1,8 +1,10 @@
 //! `fullbore bench`, run as a program: what it holds its rates against, and when it fails.
 
 use super::doctor::PROGRAM;
-use super::support::{Folder, folders, uring};
+use super::support::cuda::with_cuda;
+use super::support::{Folder, Loop, folders, uring};
 use serde_json::Value;
+use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Command, Output};
 
 const MIB: u64 = 1 << 20;
@@ -108,6 +110,7 @@ fn a_job_is_held_against_the_serial_loop_and_fio() {
         return println!("skipped: no fio on the PATH");
     }
     let json = bench_ok(&[&line[..], &["--compare=fio"]].concat());
+    assert_eq!(json["fullbore"]["beyond"][0]["compare"]["rival_footprint_bytes"].as_u64(), Some(4 * MIB));
     check_compared(&json["fullbore"]["beyond"][0]["compare"], "fio");
     assert!(json["fullbore"]["beyond"][0]["compare"]["footprint_bytes"].as_u64() == Some(4 * MIB));
 }
@@ -119,6 +122,7 @@ fn what_rivals_cannot_do_is_refused() {
         ("--name=a --filename=/x --mem=gpu:0 --compare=serial", "host memory"),
         ("--name=a --filename=/x --runtime=1 --compare=serial", "runtime"),
         ("--name=a --filename=/x --rw=randread --compare=fio", "in order"),
+        ("--name=a --filename=/x --direct=0 --compare=fio", "O_DIRECT"),
         ("--name=a --filename=/x --compare=dd", "none of fio, serial"),
         ("--name=a --filename=/x --unlink=1 --ceilings", "unlink"),
         ("--compare=serial --rw=write", "--rw=read"),
@@ -126,5 +130,49 @@ fn what_rivals_cannot_do_is_refused() {
         let words: Vec<&str> = words.split(' ').collect();
         let (_, status, err) = bench(&words);
         assert!(status == 2 && err.contains(part) && err.lines().count() == 1, "{words:?}: {status} {err}");
+    }
+}
+
+#[test]
+fn the_link_of_a_gpu_is_a_ceiling() {
+    if !uring() {
+        return;
+    }
+    with_cuda("bench::the_link_of_a_gpu_is_a_ceiling", &[("FAKE_CUDA_DEVICES", "1")]).run(|| {
+        let Some(folder) = direct_folder() else { return };
+        let file = folder.file("data", 8 * MIB, 7);
+        let name = format!("--filename={}", file.display());
+        let json = bench_ok(&[&name, "--bs=1m", "--iodepth=4", "--mem=gpu:0", "--ceilings"]);
+        let ceilings = &json["fullbore"]["ceilings"];
+        let number = |name: &str| ceilings[name].as_f64().unwrap_or_else(|| panic!("{name}: {ceilings:#}"));
+        assert_eq!(ceilings["links"].as_array().map(Vec::len), Some(1), "{ceilings:#}");
+        let link_is_lower = number("link_gbps") < number("device_gbps");
+        assert_eq!(ceilings["binds"], if link_is_lower { "link" } else { "device" }, "{ceilings:#}");
+        assert!((number("binding_gbps") - number("link_gbps").min(number("device_gbps"))).abs() < 1e-9);
+    });
+}
+
+#[test]
+fn a_device_that_is_held_is_not_written_to_even_where_destruction_is_allowed() {
+    let Some(folder) = direct_folder() else { return };
+    let below = folder.file("below", 16 * MIB, 1);
+    let device = match Loop::over(&below, 512) {
+        Ok(device) => device,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    // What a mount does to claim a device.
+    let options = std::fs::File::options().read(true).custom_flags(libc::O_EXCL).clone();
+    let _holder = options.open(&device.path).expect("nobody holds it");
+    let name = format!("--filename={}", device.path.display());
+    let manifest = folder.path.join("m.json");
+    let text = r#"{"version": 1, "device": {"block": 512}, "objects": [{"op": "write", "size": 4096}]}"#;
+    std::fs::write(&manifest, text).unwrap();
+    let replay = format!("--replay={}", manifest.display());
+    for words in [&["--name=w", "--bs=1m", "--rw=write"][..], &["--bs=1m", "--rw=write"], &[&replay]] {
+        let words = [words, &[&name]].concat();
+        let (_, status, err) = bench(&words);
+        assert!(status == 2 && err.contains("destructive"), "{words:?}: {status} {err}");
+        let (_, status, err) = bench(&[&words[..], &["--allow-destructive"]].concat());
+        assert!(status == 2 && err.contains("mounted, or held"), "{words:?}: {status} {err}");
     }
 }

@@ -57,7 +57,7 @@ pub fn with_serial(rig: &Rig, plan: &Plan, place: &Place) -> Result<Beside, Fail
             |slot: usize, offset| plain_loop::object(&plain, plan, (&rig.parts, &mut pool[slot]), offset);
         plain_loop::run(plan, slots, &feed, load).map(|run| run_of(&run))
     };
-    Beside::of(("serial".into(), how, rig.pool.footprint(slots)), ours, theirs)
+    Beside::of(("serial".into(), how, [rig.pool.footprint(slots); 2]), ours, theirs)
 }
 
 /// What the comparison found.

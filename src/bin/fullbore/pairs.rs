@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::fio::Run;
+use crate::units::human;
 
 /// Pairs that are run; one run each comes before them, apart, since it may find the device and memory cold.
 pub const PAIRS: usize = 5;
@@ -52,8 +53,8 @@ pub struct Beside {
     pub rival: String,
     /// How it is run, in words.
     pub how: String,
-    /// Bytes of memory that both land in.
-    pub footprint: u64,
+    /// Bytes of memory that ours lands in, and theirs.
+    pub footprint: [u64; 2],
     /// The runs before the pairs.
     pub first: (Run, Run),
     pub pairs: Pairs,
@@ -62,7 +63,7 @@ pub struct Beside {
 impl Beside {
     /// Runs both in turns, ours first.
     pub fn of<E>(
-        (rival, how, footprint): (String, String, u64),
+        (rival, how, footprint): (String, String, [u64; 2]),
         mut ours: impl FnMut() -> Result<Run, E>,
         mut theirs: impl FnMut() -> Result<Run, E>,
     ) -> Result<Self, E> {
@@ -78,12 +79,12 @@ impl Beside {
     pub fn lines(&self) -> Vec<String> {
         let spread = |r: &Ratio| format!("{:.2} (pairs {:.2} to {:.2})", r.ratio, r.least, r.most);
         let (rate, cpu, rival) = (self.pairs.rate(), self.pairs.cpu(), &self.rival);
+        let memory = match self.footprint {
+            [ours, theirs] if ours == theirs => format!("{} of memory both", human(ours)),
+            [ours, theirs] => format!("{} of memory and {}", human(ours), human(theirs)),
+        };
         vec![
-            format!(
-                "against {rival}, {PAIRS} pairs in turn: {}, {} of memory both:",
-                self.how,
-                crate::units::human(self.footprint)
-            ),
+            format!("against {rival}, {PAIRS} pairs in turn: {}, {memory}:", self.how,),
             format!(
                 "  engine {:.3} GB/s, {rival} {:.3} GB/s: ratio {}",
                 rate.ours,
@@ -105,7 +106,8 @@ impl Beside {
         json!({
             "rival": self.rival,
             "how": self.how,
-            "footprint_bytes": self.footprint,
+            "footprint_bytes": self.footprint[0],
+            "rival_footprint_bytes": self.footprint[1],
             "ours_gbps": rate.ours,
             "theirs_gbps": rate.theirs,
             "ratio": rate.ratio,
@@ -133,7 +135,7 @@ mod tests {
             // The first of each is slow, and is not counted.
             Ok::<_, ()>(Run { gbps: if n <= 2 { 0.1 } else { gbps }, cpu_s_per_gib: 0.5 })
         };
-        let what = ("serial".into(), "8 in flight".into(), 1 << 20);
+        let what = ("serial".into(), "8 in flight".into(), [1 << 20; 2]);
         let beside = Beside::of(what, || run('o', 4.0), || run('t', 2.0)).unwrap();
         assert_eq!(*calls.borrow(), "ot".repeat(PAIRS + 1));
         assert_eq!(beside.pairs.rate(), Ratio { ours: 4.0, theirs: 2.0, ratio: 2.0, least: 2.0, most: 2.0 });

@@ -168,6 +168,9 @@ impl<'a> Report<'a> {
             lines
                 .push("note: tmpfs is memory: this measures copies, and kernel workers, not a device".into());
         }
+        if facts.mapped && !place.is_dax() {
+            lines.push("note: mapped files are in the page cache, whose rate this is".into());
+        }
         lines.extend(facts.note.iter().map(|note| format!("note: {note}")));
         lines
     }

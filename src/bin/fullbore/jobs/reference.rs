@@ -144,6 +144,10 @@ arms*: a serial loop, then the engine with 1 to 32 objects in flight, each byte 
 - **Files that are there are not overwritten** without `allow-destructive`, not lengthened, and not laid out anew. A file that
   is not there is made, filled with content of ours before the clock starts, and stays (`unlink=1` removes it). A file that an
   earlier job of the same run made may be written.
+- **What rates are held against**: `compare` and `ceilings` are measured after all jobs, and are in `fullbore.beyond` of the
+  JSON. Of NVMe namespaces `fullbore.smart` has what the drive's SMART log counted while the jobs ran (as root; all users of the
+  drive, whole units of 512000 bytes; what ran in a `ramp_time` is in it and not in ours) beside our bytes.
+- **Content is checked after the clock** (`verify`): no check is in the time that is measured.
 - A job's files are opened when its turn comes, after those before a `stonewall` have ended.
 - **Sizes**: k, m, g and t are powers of 1024, with or without b or ib behind. No sums in values.
 - **Job files**: `;` and `#` begin comments anywhere in a line, as in fio. `${NAME}` that is not set is an error, where fio puts

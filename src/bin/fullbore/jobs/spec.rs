@@ -322,6 +322,9 @@ impl Job {
         if self.runtime.is_some() || self.rate != [None; 2] || self.rate_iops != [None; 2] {
             return Err("both move the same bytes as fast as they can: leave out runtime and rate".into());
         }
+        if rival == Rival::Fio && !self.direct {
+            return Err("fio reads with O_DIRECT: leave out direct=0, or write serial".into());
+        }
         if rival == Rival::Fio && (self.rw.random || self.replay.is_some() || self.files.len() > 1) {
             return Err("fio reads one file in order: write rw=read and one filename, or serial".into());
         }
@@ -375,6 +378,9 @@ impl Job {
             if one {
                 self.iodepth = 1;
             }
+        }
+        if self.mapped {
+            self.notes.push("target=dax: files are mapped, through the page cache, whose rate this is; DAX devices have none".into());
         }
         if !self.direct {
             self.notes.push("direct=0: through the page cache, whose rate this is".into());

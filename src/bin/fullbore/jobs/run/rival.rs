@@ -54,7 +54,7 @@ pub fn beyond(job: &Job, made: &mut Made, run: u64) -> Result<Option<Beyond>, Fa
                 short(job.cmd_size.into())
             );
             let theirs = || serial(&section, &plains);
-            Some(Beside::of(("serial".into(), how, footprint), || ours(&section), theirs)?)
+            Some(Beside::of(("serial".into(), how, [footprint; 2]), || ours(&section), theirs)?)
         }
         Some(Rival::Fio) => {
             let fio = Fio::find()?;
@@ -67,7 +67,8 @@ pub fn beyond(job: &Job, made: &mut Made, run: u64) -> Result<Option<Beyond>, Fa
                 theirs.depth,
                 short(theirs.bs)
             );
-            let what = (fio.version.clone(), how, footprint);
+            let memory = [footprint, theirs.jobs * theirs.depth * theirs.bs];
+            let what = (fio.version.clone(), how, memory);
             Some(Beside::of(what, || ours(&section), || watched(&fio, &theirs))?)
         }
     };
