@@ -12,7 +12,7 @@ use crate::target::{Kind, survey};
 use std::path::Path;
 
 pub use crate::queue::Feature;
-pub use crate::target::{Controller, DaxDevice, Survey};
+pub use crate::target::{Controller, DaxDevice, Smart, Survey};
 pub use crate::topology::{CpuSet, HardwareQueue, Node, QueueKind, QueueMap, Topology};
 
 /// Tries what the engine uses of io_uring, each by itself. Where this process gets no ring the list ends after that.
@@ -27,6 +27,15 @@ pub fn io_uring() -> Vec<Feature> {
 /// There is nothing at the path, or it may not be looked at.
 pub fn look(path: impl AsRef<Path>) -> Result<Survey, Error> {
     survey(path.as_ref())
+}
+
+/// What the drive behind an NVMe namespace (`/dev/ng0n1`) says was read from it and written to it, to be held against what a
+/// program says. Needs CAP_SYS_ADMIN: the log is read by an admin command.
+///
+/// # Errors
+/// `Permission`: not root. `InvalidInput`: it is no NVMe namespace. What the drive answers, if it does not answer well.
+pub fn smart(path: impl AsRef<Path>) -> Result<Smart, Error> {
+    crate::target::smart(path.as_ref())
 }
 
 /// A GPU as its driver shows it.

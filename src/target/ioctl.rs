@@ -38,6 +38,14 @@ pub fn nvme_identify(fd: RawFd, nsid: u32, cns: u32, into: &mut [u8; 4096]) -> i
     nvme_passthru(fd, NVME_IOCTL_ADMIN_CMD, command, into)
 }
 
+/// Get Log Page: the first bytes of the log `page` of the whole controller. A status greater than 0 is the device's.
+pub fn nvme_log(fd: RawFd, page: u32, into: &mut [u8; 512]) -> io::Result<u16> {
+    let dwords = into.len() as u32 / 4 - 1;
+    let command =
+        nvme_passthru_cmd { opcode: 0x02, nsid: u32::MAX, cdw10: dwords << 16 | page, ..Default::default() };
+    nvme_passthru(fd, NVME_IOCTL_ADMIN_CMD, command, into)
+}
+
 /// Reads one block, `into.len()` bytes, by passthrough. A status greater than 0 is the device's.
 pub fn nvme_read_block(fd: RawFd, nsid: u32, lba: u64, into: &mut [u8]) -> io::Result<u16> {
     let (cdw10, cdw11) = (lba as u32, (lba >> 32) as u32);

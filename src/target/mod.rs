@@ -12,8 +12,10 @@ mod survey;
 
 pub use dax::DaxDevice;
 pub use inner::{Closer, Kind, TargetInner};
-pub use nvme::{Controller, encode as nvme_command};
+pub use nvme::{Controller, Smart, encode as nvme_command, smart};
 pub use open::{OpenOptions, open, open_null};
 pub use request::{Decoded, Fault, FileRef, Numbers, Op, Request};
-pub use stripe::{MOST as MOST_MEMBERS, stripe};
+#[cfg(feature = "capi")]
+pub use stripe::MOST as MOST_MEMBERS;
+pub use stripe::stripe;
 pub use survey::{Survey, survey};

@@ -1,6 +1,7 @@
 //! The integration tests: one program, so that it is linked once.
 
 mod bad_input;
+mod bench;
 mod conformance;
 mod cost;
 mod dax;

@@ -9,7 +9,7 @@ use fullbore::Lanes;
 use crate::failure::Failure;
 use crate::kv_workload::{KvArgs, KvPlan};
 use crate::member;
-use crate::options::{Memory, MoreArgs, Requests, TargetKind};
+use crate::options::{Memory, MoreArgs, Requests, Rival, TargetKind};
 use crate::units;
 
 /// What is done to the file.
@@ -47,12 +47,6 @@ pub enum Format {
     Json,
     Csv,
     Html,
-}
-
-/// What else does the same work, to be compared with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Rival {
-    Fio,
 }
 
 /// Measure loads of large objects: a serial loop against the engine, on one file, in one run
@@ -142,9 +136,12 @@ pub struct BenchArgs {
     /// Write a trace of what was in flight to this file: Perfetto's viewer opens it
     #[arg(long, value_name = "FILE")]
     pub timeline: Option<PathBuf>,
-    /// fio: run it in turns with 8 (or `iodepth`) objects, same footprint
+    /// fio or serial: run it in turns with 8 (or `iodepth`) objects, same footprint
     #[arg(long, value_enum, hide_possible_values = true, value_name = "RIVAL")]
     pub compare: Option<Rival>,
+    /// Measure for a second each how fast the device is by deep reads, and the link by pinned copies
+    #[arg(long)]
+    pub ceilings: bool,
     #[command(flatten)]
     pub more: MoreArgs,
     #[command(flatten)]
@@ -194,7 +191,8 @@ pub struct Plan {
     pub format: Format,
     pub output: Option<PathBuf>,
     pub timeline: Option<PathBuf>,
-    pub compare: bool,
+    pub compare: Option<Rival>,
+    pub ceilings: bool,
     pub memory: Memory,
     /// Files are mapped.
     pub mapped: bool,
@@ -291,7 +289,8 @@ impl BenchArgs {
             format: self.output_format,
             output: self.output,
             timeline: self.timeline,
-            compare: self.compare.is_some(),
+            compare: self.compare,
+            ceilings: self.ceilings || self.compare.is_some(),
         })
     }
 
@@ -348,14 +347,15 @@ impl BenchArgs {
         if runtime == Some(Duration::ZERO) {
             return refuse("--runtime=0 measures nothing: give a time like 10s, or leave it out");
         }
-        if self.compare.is_some() && self.rw != Rw::Read {
+        let (fio, rival) = (self.compare == Some(Rival::Fio), self.compare.map_or("", Rival::name));
+        if (fio && self.rw != Rw::Read) || (self.compare.is_some() && self.rw.writes()) {
             let rw = self.rw.name();
-            return refuse(format!("--compare=fio does not do --rw={rw}: compare with --rw=read"));
+            return refuse(format!("--compare={rival} does not do --rw={rw}: compare with --rw=read"));
         }
         if self.compare.is_some() && runtime.is_some() {
-            return refuse(
-                "--compare=fio moves the same bytes on both sides: leave out --runtime, use --size",
-            );
+            return refuse(format!(
+                "--compare={rival} moves the same bytes on both sides: leave out --runtime, use --size"
+            ));
         }
         if self.allow_destructive && !self.rw.writes() {
             return refuse("--allow-destructive is only for writing: add --rw=write or leave it out");
@@ -363,7 +363,7 @@ impl BenchArgs {
         if self.force && !self.allow_destructive {
             return refuse("--force is only for writing: add --rw=write --allow-destructive or leave it out");
         }
-        if self.compare.is_some() && self.stripe.is_some() {
+        if fio && self.stripe.is_some() {
             return refuse("--compare=fio knows no stripes: compare on one file or device, without --stripe");
         }
         Ok(())

@@ -29,7 +29,7 @@ fn the_defaults_are_those_of_the_readme() {
     assert_eq!((plan.bs, plan.cmd_size, plan.lane_depth, plan.jobs), (20 << 20, 128 << 10, 32, 1));
     assert_eq!(plan.depths, [1, 2, 4, 8, 16, 32]);
     assert_eq!(plan.new_file_size(), 1 << 30);
-    assert!(plan.verify && !plan.destructive && plan.format == Format::Normal && !plan.compare);
+    assert!(plan.verify && !plan.destructive && plan.format == Format::Normal && plan.compare.is_none());
     assert_eq!(plan.limit, Limit { time_based: false, runtime: None });
 }
 
@@ -86,6 +86,10 @@ fn bad_combinations_are_one_line_with_a_remedy() {
         "--time_based",
         "--runtime=0",
         "--compare=fio --rw=write",
+        "--compare=serial --rw=randwrite",
+        "--compare=serial --runtime=5",
+        "--compare=serial --mem=gpu:0",
+        "--compare=serial --requests=8",
         "--compare=fio --rw=randread",
         "--compare=fio --runtime=5",
         "--allow-destructive",

@@ -8,6 +8,8 @@ use crate::content;
 use crate::direct::{PageBuf, Plain};
 use crate::failure::Failure;
 use crate::fio::Fio;
+use crate::honest::{Ceilings, Drives};
+use crate::options::Rival;
 use crate::place::{Place, Truth};
 use crate::pool::put;
 use crate::report::{self, Facts, Report, Row};
@@ -21,7 +23,7 @@ use crate::work::{Feed, Order};
 
 pub fn run(args: BenchArgs) -> Result<(), Failure> {
     let plan = args.plan()?;
-    let fio = plan.compare.then(Fio::find).transpose()?;
+    let fio = (plan.compare == Some(Rival::Fio)).then(Fio::find).transpose()?;
     stop::install()?;
     let sink = report::sink(&plan)?;
     let arms = (plan.depths.len() + usize::from(plan.serial != Some(false))) * plan.repeat;
@@ -54,8 +56,25 @@ fn measure(
     report: &mut Report<'_>,
 ) -> Result<(), Failure> {
     let plain = place.plain(plan, &rig.engine, plan.rw.writes())?;
+    let drives = Drives::look(place.passthrough().collect());
     arms(rig, plan, place, &plain, report)?;
     report.workers();
+    if let Some(drives) = drives {
+        let moved = report.honest.first.iter().chain(report.rows.iter().map(|row| &row.outcome));
+        let moved = moved.map(|outcome| outcome.bytes).sum();
+        let ours = if plan.rw.writes() { (0, moved) } else { (moved, 0) };
+        report.honest.smart = Some(drives.counted(ours));
+    }
+    if plan.ceilings {
+        let ceilings = Ceilings::measure(&rig.engine, &rig.target, &plan.memory.gpus)?;
+        report.honest.ceilings = Some(ceilings);
+    }
+    report.say(&report.honest.lines(report.best()));
+    if plan.compare == Some(Rival::Serial) {
+        let beside = compare::with_serial(rig, plan, place)?;
+        report.say(&[vec![String::new()], beside.lines()].concat());
+        report.honest.beside = Some(beside);
+    }
     if let Some(fio) = fio {
         let compared = compare::run(fio, rig, plan, place)?;
         report.say(&[vec![String::new()], compared.lines()].concat());
@@ -93,7 +112,7 @@ fn arms(
 ) -> Result<(), Failure> {
     let order = Order::new(place.size, plan.bs, plan.rw.random());
     let has_serial = has_serial(plan, place)?;
-    warm_up(rig, plan, order)?;
+    report.honest.first = Some(warm_up(rig, plan, order)?);
     for round in 0..plan.repeat {
         let mut slow = None;
         let named = |arm: String| if round > 0 { format!("{arm}, round {}", round + 1) } else { arm };
@@ -156,7 +175,7 @@ fn serial(
 
 /// Before the clock: the first touch of the pool and the file by either way of loading them; of a mapping, by all of
 /// it, since each page costs a fault.
-fn warm_up(rig: &Rig, plan: &Plan, order: Order) -> Result<(), Failure> {
+fn warm_up(rig: &Rig, plan: &Plan, order: Order) -> Result<Outcome, Failure> {
     let mut pool = rig.items(rig.pool.slots())?;
     if plan.rw.writes() {
         // Neither zeros, which some drives store as nothing, nor anything that passes for content of ours.
@@ -170,7 +189,7 @@ fn warm_up(rig: &Rig, plan: &Plan, order: Order) -> Result<(), Failure> {
     let all = if rig.target.is_mapped() { order.count().div_ceil(objects) } else { 0 };
     let limit = Limit { time_based: false, runtime: None };
     let feed = Feed::requests(order, objects, limit, least.max(all));
-    arm::engine(rig, plan, plan.max_depth(), pool, &feed, ("warming up", None)).map(drop)
+    arm::engine(rig, plan, plan.max_depth(), pool, &feed, ("first run", None))
 }
 
 /// The pass of its own that decides whether the numbers above mean anything: of each arm once, however often it ran.

@@ -9,6 +9,7 @@ use crate::arm;
 use crate::direct::{Op, PageBuf};
 use crate::failure::Failure;
 use crate::fio::{Fio, FioEngine, FioJob, Run};
+use crate::pairs::{Beside, PAIRS, Pairs, Ratio};
 use crate::place::Place;
 use crate::progress::Progress;
 use crate::rig::Rig;
@@ -16,9 +17,8 @@ use crate::serial as plain_loop;
 use crate::units::{count, human, short};
 use crate::work::{Feed, Order};
 
-const PAIRS: usize = 5;
 /// Objects in flight when `--iodepth` names none.
-const DEPTH: usize = 8;
+pub const DEPTH: usize = 8;
 /// Jobs and commands in flight of fio over an NVMe namespace.
 const PASSTHROUGH: [(u64, u64); 4] = [(1, 16), (1, 32), (2, 16), (2, 32)];
 /// Buffers that a ring can register.
@@ -26,49 +26,38 @@ const MOST_BUFFERS: u64 = 16 << 10;
 /// Objects of the serial pairs; they are there to check the serial arm, not to be precise.
 const SERIAL_OBJECTS: u64 = 64;
 
-/// Runs in turns, ours and theirs.
-#[derive(Debug, Clone, Default)]
-struct Pairs(Vec<(Run, Run)>);
-
-/// What pairs come to: medians, their ratio, and the ends of the ratios of the single pairs.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Ratio {
-    ours: f64,
-    fio: f64,
-    ratio: f64,
-    least: f64,
-    most: f64,
-}
-
-impl Pairs {
-    fn ratio(&self, of: impl Fn(&Run) -> f64) -> Ratio {
-        let ours = median(self.0.iter().map(|pair| of(&pair.0)));
-        let fio = median(self.0.iter().map(|pair| of(&pair.1)));
-        let ratios = || self.0.iter().map(|(ours, fio)| of(ours) / of(fio));
-        let (least, most) = (ratios().fold(f64::INFINITY, f64::min), ratios().fold(0.0, f64::max));
-        Ratio { ours, fio, ratio: ours / fio, least, most }
-    }
-
-    fn rate(&self) -> Ratio {
-        self.ratio(|run| run.gbps)
-    }
-
-    fn cpu(&self) -> Ratio {
-        self.ratio(|run| run.cpu_s_per_gib)
-    }
-}
-
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
 /// One way to run fio, paired with the engine.
 #[derive(Debug, Clone)]
 struct Rival {
     job: FioJob,
     pairs: Pairs,
+}
+
+/// The engine beside the serial loop of the first arm: the same objects, through the same places of the pool.
+pub fn with_serial(rig: &Rig, plan: &Plan, place: &Place) -> Result<Beside, Failure> {
+    let order = Order::new(place.size, plan.bs, plan.rw.random());
+    let iodepth = if plan.depths.contains(&DEPTH) { DEPTH } else { plan.max_depth() };
+    let slots = iodepth * plan.jobs;
+    let plain = place.plain(plan, &rig.engine, false)?;
+    let how = format!(
+        "{} of {} in flight against one command of {}",
+        iodepth * plan.jobs,
+        short(plan.bs),
+        short(u64::from(plan.cmd_size))
+    );
+    let ours = || {
+        let feed = Feed::of(order, order.objects_an_arm());
+        arm::engine(rig, plan, iodepth, rig.items(slots)?, &feed, ("engine beside serial", None))
+            .map(|run| run_of(&run))
+    };
+    let theirs = || {
+        let feed = Feed::of(order, order.objects_an_arm());
+        let mut pool = rig.items(slots)?;
+        let load =
+            |slot: usize, offset| plain_loop::object(&plain, plan, (&rig.parts, &mut pool[slot]), offset);
+        plain_loop::run(plan, slots, &feed, load).map(|run| run_of(&run))
+    };
+    Beside::of(("serial".into(), how, [rig.pool.footprint(slots); 2]), ours, theirs)
 }
 
 /// What the comparison found.
@@ -122,6 +111,7 @@ pub fn run(fio: &Fio, rig: &Rig, plan: &Plan, place: &Place) -> Result<Compared,
     let jobs = jobs(plan, place, &order, rig, footprint)?;
     let first = jobs[0].clone();
     let mut rivals: Vec<_> = jobs.into_iter().map(|job| Rival { job, pairs: Pairs::default() }).collect();
+    // The arms ran before: nothing is cold, and no pair has to be set apart.
     for _ in 0..PAIRS {
         let feed = Feed::of(order, order.objects_an_arm());
         // No spare places here: fio lands in what is in flight, and so must we.
@@ -131,7 +121,7 @@ pub fn run(fio: &Fio, rig: &Rig, plan: &Plan, place: &Place) -> Result<Compared,
             rival.pairs.0.push((ours, watched(fio, &rival.job, "fio beside engine")?));
         }
     }
-    rivals.sort_by(|a, b| b.pairs.rate().fio.total_cmp(&a.pairs.rate().fio));
+    rivals.sort_by(|a, b| b.pairs.rate().theirs.total_cmp(&a.pairs.rate().theirs));
     let hot = match first.engine {
         FioEngine::Passthrough => None,
         _ => {
@@ -143,7 +133,7 @@ pub fn run(fio: &Fio, rig: &Rig, plan: &Plan, place: &Place) -> Result<Compared,
     Ok(Compared { version: fio.version.clone(), iodepth, footprint, rivals, hot, serial })
 }
 
-fn run_of(outcome: &arm::Outcome) -> Run {
+pub fn run_of(outcome: &arm::Outcome) -> Run {
     let (spent, bytes) = (outcome.spent, outcome.bytes);
     Run { gbps: spent.gbps(bytes), cpu_s_per_gib: spent.cpu_s_per_gib(bytes) }
 }
@@ -201,17 +191,17 @@ impl Compared {
         lines.push(format!(
             "  engine {:.2} GB/s, fio {:.2} GB/s: ratio {}",
             rate.ours,
-            rate.fio,
+            rate.theirs,
             spread(&rate)
         ));
         lines.push(format!(
             "  CPU s/GiB: engine {:.3}, fio {:.3}: ratio {}",
             cpu.ours,
-            cpu.fio,
+            cpu.theirs,
             spread(&cpu)
         ));
         for rival in &self.rivals[1..] {
-            let (rate, cpu) = (rival.pairs.rate().fio, rival.pairs.cpu().fio);
+            let (rate, cpu) = (rival.pairs.rate().theirs, rival.pairs.cpu().theirs);
             lines.push(format!("  fio as {}: {rate:.2} GB/s, CPU s/GiB {cpu:.3}", of(&rival.job)));
         }
         if let Some((depth, gbps)) = self.hot {
@@ -222,7 +212,7 @@ impl Compared {
         lines.push(format!(
             "  serial loop {:.2} GB/s, fio psync {:.2} GB/s, both into one hot {} buffer: ratio {}",
             serial.ours,
-            serial.fio,
+            serial.theirs,
             short(best.job.bs),
             spread(&serial)
         ));
@@ -235,12 +225,12 @@ impl Compared {
         let pairs: Vec<Value> = best.pairs.0.iter().map(pair).collect();
         let (rate, cpu, serial) = (best.pairs.rate(), best.pairs.cpu(), self.serial.rate());
         json!({
-            "fio_gbps": rate.fio,
+            "fio_gbps": rate.theirs,
             "ours_gbps": rate.ours,
             "ratio": rate.ratio,
             "ratio_min": rate.least,
             "ratio_max": rate.most,
-            "fio_cpu_s_per_gib": cpu.fio,
+            "fio_cpu_s_per_gib": cpu.theirs,
             "ours_cpu_s_per_gib": cpu.ours,
             "cpu_ratio": cpu.ratio,
             "hot_fio_gbps": self.hot.map(|(_, gbps)| gbps),
@@ -255,11 +245,11 @@ impl Compared {
             "fio": self.rivals.iter().map(|rival| json!({
                 "jobs": rival.job.jobs,
                 "iodepth": rival.job.depth,
-                "gbps": rival.pairs.rate().fio,
-                "cpu_s_per_gib": rival.pairs.cpu().fio,
+                "gbps": rival.pairs.rate().theirs,
+                "cpu_s_per_gib": rival.pairs.cpu().theirs,
             })).collect::<Vec<_>>(),
             "serial_hot": {
-                "fio_gbps": serial.fio,
+                "fio_gbps": serial.theirs,
                 "ours_gbps": serial.ours,
                 "ratio": serial.ratio,
                 "ratio_min": serial.least,
@@ -300,7 +290,7 @@ mod tests {
     #[test]
     fn the_ratio_is_of_medians_and_the_spread_of_pairs() {
         let ratio = compared().rivals[0].pairs.rate();
-        assert_eq!(ratio, Ratio { ours: 4.0, fio: 4.0, ratio: 1.0, least: 1.0, most: 2.0 });
+        assert_eq!(ratio, Ratio { ours: 4.0, theirs: 4.0, ratio: 1.0, least: 1.0, most: 2.0 });
     }
 
     #[test]

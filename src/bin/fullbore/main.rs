@@ -20,6 +20,7 @@ mod direct;
 mod doctor;
 mod failure;
 mod fio;
+mod honest;
 mod html;
 mod jobs;
 mod json;
@@ -27,6 +28,7 @@ mod kv;
 mod kv_workload;
 mod member;
 mod options;
+mod pairs;
 mod place;
 #[cfg(test)]
 mod place_tests;

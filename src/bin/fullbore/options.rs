@@ -9,6 +9,22 @@ use crate::args::{ALIGN, BenchArgs};
 use crate::failure::Failure;
 use crate::units;
 
+/// What else does the same work, to be compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Rival {
+    Fio,
+    Serial,
+}
+
+impl Rival {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Fio => "fio",
+            Self::Serial => "serial",
+        }
+    }
+}
+
 /// How the target is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum TargetKind {
@@ -211,13 +227,16 @@ impl BenchArgs {
             return refuse("--bounce, --gpu_outstanding and --polling are of GPU memory: add --mem=gpu:0");
         }
         let compare = self.compare.is_some();
+        let rival = self.compare.map_or("", Rival::name);
         if compare && (!host || more.scatter.is_some() || more.target == TargetKind::Dax) {
-            return refuse(
-                "--compare=fio reads files to host memory: leave out --mem, --scatter and --target",
-            );
+            return refuse(format!(
+                "--compare={rival} reads files to host memory: leave out --mem, --scatter and --target"
+            ));
         }
         if compare && self.loop_of_requests()?.is_some() {
-            return refuse("--compare=fio knows no requests: leave out --requests and what belongs to it");
+            return refuse(format!(
+                "--compare={rival} knows no requests: leave out --requests and what belongs to it"
+            ));
         }
         if self.polled && more.target == TargetKind::Dax {
             return refuse("--polled is for NVMe namespaces: leave it out with --target=dax");

@@ -108,6 +108,11 @@ impl Place {
         target(plan, engine, &self.members)
     }
 
+    /// The nodes of NVMe namespaces.
+    pub fn passthrough(&self) -> impl Iterator<Item = PathBuf> {
+        self.members.iter().filter(|member| member.drive().is_some()).map(|member| member.path.clone())
+    }
+
     /// The drives that are reached by passthrough.
     pub fn drives(&self) -> impl Iterator<Item = Drive> {
         self.members.iter().filter_map(Member::drive)

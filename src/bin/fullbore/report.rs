@@ -13,6 +13,7 @@ use crate::arms_page;
 use crate::compare::Compared;
 use crate::counted;
 use crate::failure::Failure;
+use crate::honest::Honest;
 use crate::json;
 use crate::kv_workload::KvPlan;
 use crate::place::{Place, Truth};
@@ -62,6 +63,7 @@ pub struct Report<'a> {
     pub timeline: Option<Timeline>,
     /// What is to be said of it.
     traced: Option<String>,
+    pub honest: Honest,
 }
 
 /// Opens what the report is written to, before anything is measured.
@@ -73,8 +75,17 @@ pub fn sink(plan: &Plan) -> Result<Box<dyn Write>, Failure> {
 
 impl<'a> Report<'a> {
     pub fn new(plan: &'a Plan, place: &'a Place, facts: Facts, out: Box<dyn Write>) -> Self {
-        let mut report =
-            Self { plan, place, out, facts, rows: Vec::new(), compared: None, timeline: None, traced: None };
+        let mut report = Self {
+            plan,
+            place,
+            out,
+            facts,
+            rows: Vec::new(),
+            compared: None,
+            timeline: None,
+            traced: None,
+            honest: Honest::default(),
+        };
         report.say(&report.head());
         report.say(&[String::new(), title()]);
         report
@@ -86,6 +97,11 @@ impl<'a> Report<'a> {
             let _ = lines.iter().try_for_each(|line| writeln!(self.out, "{line}"));
             let _ = self.out.flush();
         }
+    }
+
+    /// The fastest arm, in 10^9 bytes a second.
+    pub fn best(&self) -> f64 {
+        self.rows.iter().map(|row| row.outcome.spent.gbps(row.outcome.bytes)).fold(0.0, f64::max)
     }
 
     pub fn add(&mut self, row: Row) {
@@ -186,6 +202,9 @@ impl<'a> Report<'a> {
             lines
                 .push("note: tmpfs is memory: this measures copies, and kernel workers, not a device".into());
         }
+        if facts.mapped && !place.is_dax() {
+            lines.push("note: mapped files are in the page cache, whose rate this is".into());
+        }
         lines.extend(facts.note.iter().map(|note| format!("note: {note}")));
         lines
     }
@@ -235,6 +254,7 @@ impl<'a> Report<'a> {
             "error": failure.map(Failure::to_string),
             "arms": self.rows.iter().map(|row| json::arm(plan, facts, row)).collect::<Vec<_>>(),
         });
+        self.honest.json(&mut all, self.best());
         if let Some(compared) = &self.compared {
             all["compare"] = compared.json();
         }

@@ -5,6 +5,7 @@ pub mod command;
 mod fake;
 mod identify;
 mod in_use;
+mod smart;
 mod status;
 mod sysfs;
 #[cfg(test)]
@@ -12,6 +13,7 @@ mod tests;
 
 pub use command::encode;
 pub use in_use::held;
+pub use smart::{Smart, smart};
 pub use status::Status;
 pub use sysfs::{Controller, Found};
 

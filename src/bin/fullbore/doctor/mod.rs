@@ -5,11 +5,12 @@ mod facts;
 mod gather;
 mod json;
 mod judge;
-mod quick;
+pub mod quick;
 mod text;
 
 use crate::failure::Failure;
 use crate::stop;
+pub use facts::Measured;
 use judge::Level;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::PathBuf;

@@ -23,7 +23,8 @@ pub fn asks_for_jobs(words: &[String]) -> bool {
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let Some((name, value)) = option(word) else { return true };
-        if keys::find(name).is_ok_and(|key| key.name == "name" || key.scope == Scope::Run) {
+        if keys::find(name).is_ok_and(|key| matches!(key.name, "name" | "replay") || key.scope == Scope::Run)
+        {
             return true;
         }
         if value.is_none() && takes_next(name) {
@@ -108,6 +109,12 @@ pub fn read(words: &[String], env: &dyn Fn(&str) -> Option<String>) -> Result<Sc
         reader.take(Setting::new(name, value.as_deref(), At::CommandLine)?);
     }
     reader.end_section();
+    let replays = reader.defaults.iter().any(|setting| setting.key.name == "replay");
+    if replays && reader.script.sections.is_empty() && reader.script.files.is_empty() {
+        let inherited = reader.defaults.clone();
+        let section = Section { name: "replay".into(), inherited, own: Vec::new(), swept: None };
+        reader.script.sections.push(section);
+    }
     let Reader { mut script, defaults, .. } = reader;
     let wanted: Vec<String> = script
         .run

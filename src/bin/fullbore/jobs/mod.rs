@@ -10,6 +10,7 @@ mod ini;
 mod keys;
 mod line;
 mod reference;
+mod replay;
 mod report;
 mod run;
 #[cfg(test)]

@@ -25,7 +25,7 @@ Usage: fullbore bench [--key=value ...]             a table: a serial loop besid
   --cmd_size=SIZE     bytes of a command (128k); --lane_depth, --lanes: how many are in flight
   --verify            check every byte; on in the table, where --verify=0 leaves it out
   --allow-destructive let writes go to what is there already
-  --compare=fio       run fio in turns with the engine (the table alone)
+  --compare=RIVAL     run fio, or serial, in turns with the engine
   --output-format=F   normal, json, csv; of jobs also json+; --output=FILE
   --showcmd           print job files as command lines
 
@@ -144,6 +144,10 @@ arms*: a serial loop, then the engine with 1 to 32 objects in flight, each byte 
 - **Files that are there are not overwritten** without `allow-destructive`, not lengthened, and not laid out anew. A file that
   is not there is made, filled with content of ours before the clock starts, and stays (`unlink=1` removes it). A file that an
   earlier job of the same run made may be written.
+- **What rates are held against**: `compare` and `ceilings` are measured after all jobs, and are in `fullbore.beyond` of the
+  JSON. Of NVMe namespaces `fullbore.smart` has what the drive's SMART log counted while the jobs ran (as root; all users of the
+  drive, whole units of 512000 bytes; what ran in a `ramp_time` is in it and not in ours) beside our bytes.
+- **Content is checked after the clock** (`verify`): no check is in the time that is measured.
 - A job's files are opened when its turn comes, after those before a `stonewall` have ended.
 - **Sizes**: k, m, g and t are powers of 1024, with or without b or ib behind. No sums in values.
 - **Job files**: `;` and `#` begin comments anywhere in a line, as in fio. `${NAME}` that is not set is an error, where fio puts

@@ -175,10 +175,10 @@ fn what_is_written_is_read_back_and_a_wrong_byte_is_found() {
     assert!(failure.to_string().contains("offset 300000"), "{failure}");
     let job = &json["jobs"][0];
     assert_eq!((number(&job["error"]), number(&job["fullbore"]["mismatches"])), (84, 2));
-    assert_eq!(number(&job["read"]["io_bytes"]), 1 << 20, "without verify_fatal all is read");
+    assert_eq!(number(&job["read"]["io_bytes"]), 1 << 20, "content is checked in a pass of its own");
     let (result, json) = folder.run(&format!("{read} --verify_fatal=1"));
     assert_eq!(result.unwrap_err().status(), 1);
-    assert!(number(&json["jobs"][0]["read"]["io_bytes"]) < 1 << 20);
+    assert!(number(&json["jobs"][0]["fullbore"]["verified_bytes"]) < 1 << 20);
 
     fs::write(folder.file("f"), vec![7; 1 << 20]).unwrap();
     let foreign = folder.run(read).0.unwrap_err();
@@ -237,4 +237,54 @@ fn a_transfer_that_fails_ends_its_job_and_the_run_says_so() {
     let job = &json["jobs"][0];
     assert!(failure.status() == 1 && number(&job["error"]) > 0, "{failure}: {job}");
     assert!(number(&job["read"]["runtime"]) < 19_000);
+}
+
+#[test]
+fn a_manifest_is_moved_again_in_its_order() {
+    let Some(folder) = Folder::new("replay") else { return };
+    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/jobs/replay.json");
+    // The file is made as long as the manifest needs.
+    let json = folder.runs(&format!("--replay={example} --filename=f --iodepth=2 --verify=1"));
+    let job = &json["jobs"][0];
+    assert_eq!(job["jobname"], "replay");
+    let of = |way: &str| (number(&job[way]["total_ios"]), number(&job[way]["io_bytes"]));
+    assert_eq!((of("read"), of("write")), ((3, (768 + 64) << 10), (2, 260 << 10)));
+    // What was written was read back, and that is not counted.
+    let ours = &job["fullbore"];
+    assert_eq!((number(&ours["verified_bytes"]), number(&ours["mismatches"])), (260 << 10, 0));
+    assert!(number(&job["read"]["runtime"]) >= 5, "the last is not before 5 ms: {job}");
+    assert_eq!(fs::metadata(folder.file("f")).unwrap().len(), 1284 << 10);
+
+    // Of one that reads alone each object is checked, after the clock.
+    let reads = r#"{"version": 1, "device": {"block": 512}, "objects": [
+        {"op": "read", "offset": 512, "size": 1536}, {"op": "read", "size": 131072}, {"op": "read", "offset": 0, "size": 512}]}"#;
+    let manifest = folder.file("m.json");
+    fs::write(&manifest, reads).unwrap();
+    let line = format!("--replay={} --filename=f --iodepth=3 --loops=2 --verify=1", manifest.display());
+    let json = folder.runs(&line);
+    let ours = &json["jobs"][0]["fullbore"];
+    assert_eq!((number(&ours["verified_bytes"]), number(&ours["mismatches"])), (133_120, 0));
+    assert_eq!(number(&json["jobs"][0]["read"]["io_bytes"]), 2 * 133_120);
+    let mut bytes = fs::read(folder.file("f")).unwrap();
+    bytes[5000] ^= 1;
+    fs::write(folder.file("f"), &bytes).unwrap();
+    let wrong = folder.run(&line).0.unwrap_err();
+    assert!(wrong.status() == 1 && wrong.to_string().contains("offset 5000"), "{wrong}");
+}
+
+#[test]
+fn nothing_of_a_manifest_is_issued_when_one_entry_does_not_fit() {
+    let Some(folder) = Folder::new("replay-fit") else { return };
+    fs::write(folder.file("f"), vec![7; 64 << 10]).unwrap();
+    let manifest = folder.file("m.json");
+    let text = r#"{"version": 1, "device": {"block": 4096}, "objects": [
+        {"op": "write", "offset": 0, "size": 4096}, {"op": "write", "offset": 65536, "size": 4096}]}"#;
+    fs::write(&manifest, text).unwrap();
+    let line = format!("--replay={} --filename=f", manifest.display());
+    let refused = folder.run(&line).0.unwrap_err().to_string();
+    assert!(refused.contains("allow_destructive"), "{refused}");
+    let refused = folder.run(&format!("--allow-destructive {line}")).0.unwrap_err();
+    let wanted = format!("{}: entry 2: it ends at byte 69632", manifest.display());
+    assert!(refused.status() == 2 && refused.to_string().starts_with(&wanted), "{refused}");
+    assert!(fs::read(folder.file("f")).unwrap().iter().all(|&byte| byte == 7), "nothing was written");
 }

@@ -1,15 +1,18 @@
 //! A job with every key read: what a section asks for, checked as far as that can be done before anything is opened.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fullbore::Lanes;
 
+use super::replay::Replay;
 use super::script::{Section, Setting};
 use super::value::{self, Amount};
-use super::words::{Pattern, Theirs, ioengine, mem_policy, memory, only_on, pages, positive};
+use super::words::{Pattern, Theirs, ioengine, mem_policy, memory, only_on, pages, positive, rival};
 use crate::failure::Failure;
 use crate::member;
+use crate::options::Rival;
 use crate::{args, units};
 
 /// Where buffers are.
@@ -79,6 +82,12 @@ pub struct Job {
     pub mapped: bool,
     pub destructive: bool,
     pub force: bool,
+    /// What it is compared with.
+    pub compare: Option<Rival>,
+    /// The ceilings are measured, too.
+    pub ceilings: bool,
+    /// The manifest that says what is moved.
+    pub replay: Option<Arc<Replay>>,
     /// The key and value of a sweep that it is a part of.
     pub swept: Option<(&'static str, String)>,
     /// What is done otherwise than in fio, for the report.
@@ -148,6 +157,9 @@ impl Job {
             mapped: false,
             destructive: false,
             force: false,
+            compare: None,
+            ceilings: false,
+            replay: None,
             swept: None,
             notes: Vec::new(),
         }
@@ -168,6 +180,10 @@ impl Job {
                 // The table has it and nothing here reads it: never to be passed over in silence.
                 return Err(setting.refuse("it is of no use in a job: leave it out"));
             }
+        }
+        if let Some(setting) = section.settings().filter(|setting| setting.key.name == "replay").last() {
+            let replay = setting.parse(|text| Replay::read(Path::new(text)))?;
+            replay.apply(&mut job, section)?;
         }
         job.finish()?;
         Ok(job)
@@ -286,9 +302,33 @@ impl Job {
             "target" => self.mapped = s.parse(|text| value::word(text, &["auto", "dax"]))? == "dax",
             "allow-destructive" => self.destructive = s.is_on(),
             "force" => self.force = s.is_on(),
+            "compare" => self.compare = Some(s.parse(rival)?),
+            "ceilings" => self.ceilings = s.is_on(),
+            // Read when all else is: it says what many keys do.
+            "replay" => {}
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// Whether a rival can do the same work.
+    fn compares(&self, rival: Rival) -> Result<(), String> {
+        if self.rw.writes {
+            return Err("rivals only read: write rw=read, or leave it out".into());
+        }
+        if !self.memory.gpus.is_empty() || self.mapped {
+            return Err("rivals read files to host memory: leave out mem and target, or compare".into());
+        }
+        if self.runtime.is_some() || self.rate != [None; 2] || self.rate_iops != [None; 2] {
+            return Err("both move the same bytes as fast as they can: leave out runtime and rate".into());
+        }
+        if rival == Rival::Fio && !self.direct {
+            return Err("fio reads with O_DIRECT: leave out direct=0, or write serial".into());
+        }
+        if rival == Rival::Fio && (self.rw.random || self.replay.is_some() || self.files.len() > 1) {
+            return Err("fio reads one file in order: write rw=read and one filename, or serial".into());
+        }
+        Ok(())
     }
 
     /// What hangs together.
@@ -315,6 +355,14 @@ impl Job {
                 "cpus_allowed_policy=split needs a CPU for each of numjobs: name more in cpus_allowed",
             );
         }
+        if self.unlink && (self.ceilings || self.compare.is_some()) {
+            return refuse(
+                "compare and ceilings come after all jobs, when unlink has removed the file: leave out one",
+            );
+        }
+        if let Some(rival) = self.compare {
+            self.compares(rival).map_err(|why| Failure::Setup(format!("job {name}: compare: {why}")))?;
+        }
         if self.memory.node.is_some() && !self.memory.gpus.is_empty() {
             return refuse("numa_mem_policy is of host memory: leave it out, or mem");
         }
@@ -330,6 +378,9 @@ impl Job {
             if one {
                 self.iodepth = 1;
             }
+        }
+        if self.mapped {
+            self.notes.push("target=dax: files are mapped, through the page cache, whose rate this is; DAX devices have none".into());
         }
         if !self.direct {
             self.notes.push("direct=0: through the page cache, whose rate this is".into());

@@ -2,7 +2,7 @@
 
 use super::script::Setting;
 use crate::failure::Failure;
-use crate::options::{self, Gpus};
+use crate::options::{self, Gpus, Rival};
 use crate::{args, units};
 
 /// Which way I/O goes.
@@ -48,6 +48,15 @@ impl Pattern {
             }
             _ => Err(format!("`{text}` is none of read, write, randread, randwrite, rw, randrw")),
         }
+    }
+}
+
+/// Whom a job is compared with.
+pub fn rival(text: &str) -> Result<Rival, String> {
+    match text {
+        "fio" => Ok(Rival::Fio),
+        "serial" => Ok(Rival::Serial),
+        _ => Err(format!("`{text}` is none of fio, serial")),
     }
 }
 

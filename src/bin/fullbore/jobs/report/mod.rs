@@ -5,17 +5,19 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::time::{Duration, Instant, SystemTime};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::run::disks::Disk;
 use super::run::section::Section;
-use super::run::stats::Counts;
+use super::run::stats::{Counts, READ, WRITE};
 use super::run::unit::Samples;
 use super::run::usage::Usage;
 use super::script::Script;
 use super::spec::Job;
 use super::value;
 use crate::failure::Failure;
+use crate::honest::{Ceilings, Counted};
+use crate::pairs::Beside;
 use crate::series::Series;
 use crate::timeline::{Tape, Timeline};
 
@@ -127,6 +129,14 @@ impl Shown<'_> {
     }
 }
 
+/// What is known of a job beyond its run.
+#[derive(Debug, Clone)]
+pub struct Beyond {
+    pub job: String,
+    pub ceilings: Option<Ceilings>,
+    pub beside: Option<Beside>,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Normal,
@@ -144,6 +154,9 @@ pub struct Report<'a> {
     out: Box<dyn Write>,
     shown: Vec<Shown<'a>>,
     pub disks: Vec<Disk>,
+    pub beyond: Vec<Beyond>,
+    /// What the drives counted themselves.
+    pub smart: Option<Counted>,
     began: Instant,
     /// How often a full report is written, and when it was.
     every: Option<Duration>,
@@ -179,6 +192,8 @@ impl<'a> Report<'a> {
             out,
             shown: Vec::new(),
             disks: Vec::new(),
+            beyond: Vec::new(),
+            smart: None,
             began: Instant::now(),
             every: every.transpose()?,
             reported: Instant::now(),
@@ -253,7 +268,9 @@ impl<'a> Report<'a> {
         let mut text = String::new();
         for form in &self.forms {
             match form {
-                Form::Normal => text += &(normal::body(&self.shown, &self.disks) + &self.traced),
+                Form::Normal => {
+                    text += &(normal::body(&self.shown, &self.disks) + &self.beyond_lines() + &self.traced);
+                }
                 Form::Json => text += &format!("{:#}\n", self.json(false, failure)),
                 Form::JsonPlus => text += &format!("{:#}\n", self.json(true, failure)),
                 Form::Csv => text += &csv::table(&self.shown),
@@ -263,7 +280,47 @@ impl<'a> Report<'a> {
         text
     }
 
+    /// The fastest of a job's reports, in 10^9 bytes a second.
+    fn best(&self, job: &str) -> f64 {
+        let of_it = self.shown.iter().filter(|one| one.job.name == job);
+        of_it.map(|one| (one.rate(READ) + one.rate(WRITE)) / 1e9).fold(0.0, f64::max)
+    }
+
+    /// Bytes that all jobs on NVMe namespaces read and wrote, checks of content included.
+    pub fn moved(&self, is_theirs: impl Fn(&Job) -> bool) -> (u64, u64) {
+        let of_them = self.shown.iter().filter(|one| is_theirs(one.job)).map(|one| &one.counts);
+        of_them.fold((0, 0), |(read, written), counts| {
+            (read + counts.ways[READ].bytes + counts.checked.bytes, written + counts.ways[WRITE].bytes)
+        })
+    }
+
+    fn beyond_lines(&self) -> String {
+        let mut lines: Vec<String> =
+            self.smart.iter().map(|counted| format!("\n{}", counted.line())).collect();
+        for one in &self.beyond {
+            let ceilings = one.ceilings.iter().map(|it| it.line(self.best(&one.job)));
+            lines.extend(ceilings.map(|line| format!("\n{}: {line}", one.job)));
+            lines.extend(one.beside.iter().flat_map(Beside::lines));
+        }
+        lines.into_iter().map(|line| line + "\n").collect()
+    }
+
     fn json(&self, bins: bool, failure: Option<&Failure>) -> Value {
+        let mut all = self.fio_json(bins, failure);
+        let ours = &mut all["fullbore"];
+        ours["smart"] = self.smart.as_ref().map_or(Value::Null, Counted::json);
+        let of = |one: &Beyond| {
+            json!({
+                "job": one.job,
+                "ceilings": one.ceilings.as_ref().map(|it| it.json(self.best(&one.job))),
+                "compare": one.beside.as_ref().map(Beside::json),
+            })
+        };
+        ours["beyond"] = self.beyond.iter().map(of).collect();
+        all
+    }
+
+    fn fio_json(&self, bins: bool, failure: Option<&Failure>) -> Value {
         fiojson::all(
             self.script,
             &self.shown,

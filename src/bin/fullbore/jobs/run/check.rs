@@ -2,9 +2,9 @@
 
 use fullbore::{Mem, Transfer};
 
-use super::course::{Io, Span};
+use super::course::{Course, Io, Span};
 use super::section::Part;
-use super::stats::WRITE;
+use super::stats::{READ, WRITE};
 use crate::content;
 use crate::direct::PageBuf;
 use crate::failure::Failure;
@@ -18,11 +18,10 @@ const POISON: u8 = 0xa5;
 pub struct Check {
     on: bool,
     reads_alone: bool,
-    reads_back: bool,
     /// Of each target; of a reading job those that its files claim.
     seeds: Vec<u64>,
-    /// Of each span a bit for each object that was written.
-    written: Vec<Vec<u64>>,
+    /// Of each span a bit for each object that was moved, and is to be checked.
+    moved: Vec<Vec<u64>>,
     /// What bytes of a GPU's memory go by.
     by: PageBuf,
 }
@@ -30,15 +29,15 @@ pub struct Check {
 impl Check {
     pub fn new(job: &Job, part: &Part) -> Self {
         let on = job.verify;
-        let reads_back = on && job.rw.writes && job.do_verify;
+        // What was moved is read once more at the end, and checked then: no check is in the time that is measured.
+        let reads_back = on && (!job.rw.writes || job.do_verify);
         let bits = |span: &Span| vec![0; if reads_back { span.count.div_ceil(64) as usize } else { 0 }];
         let on_gpu = !job.memory.gpus.is_empty();
         Self {
             on,
             reads_alone: !job.rw.writes,
-            reads_back,
             seeds: part.seeds.clone(),
-            written: part.spans.iter().map(bits).collect(),
+            moved: part.spans.iter().map(bits).collect(),
             by: PageBuf::new(if on_gpu { job.bs as usize } else { 0 }),
         }
     }
@@ -77,7 +76,7 @@ impl Check {
         target: usize,
         read: bool,
     ) -> Result<(), Failure> {
-        if !self.on {
+        if !self.on || (read && !io.back) {
             return Ok(());
         }
         let seed = self.seeds[target];
@@ -90,8 +89,8 @@ impl Check {
         Ok(())
     }
 
-    /// After it ended well: how many bytes were checked, and what is wrong with them. Reads of a mix are not checked, unless
-    /// they read back.
+    /// After it ended well: how many bytes were checked, and what is wrong with them. Only what is read back is checked; of a
+    /// mix that is what was written.
     #[allow(clippy::type_complexity)] // bytes, and if some are wrong how many and how
     pub fn landed(
         &mut self,
@@ -100,14 +99,12 @@ impl Check {
         target: usize,
         read: bool,
     ) -> Result<Option<(u64, Option<(u64, String)>)>, Failure> {
-        if !read {
-            if let Some(bits) = self.written[io.span].get_mut(io.object as usize / 64) {
+        if !io.back {
+            if (!read || self.reads_alone)
+                && let Some(bits) = self.moved[io.span].get_mut(io.object as usize / 64)
+            {
                 *bits |= 1 << (io.object % 64);
             }
-            return Ok(None);
-        }
-        let reads_back = io.way == WRITE;
-        if !self.on || !(self.reads_alone || reads_back) {
             return Ok(None);
         }
         let seed = self.seeds[target];
@@ -120,16 +117,14 @@ impl Check {
         })
     }
 
-    /// What is to be read back: each object that was written, once. Its way is that of writes.
-    pub fn written(&self, spans: &[Span], bs: u64) -> Vec<Io> {
-        if !self.reads_back {
-            return Vec::new();
-        }
+    /// What is to be read back: each object that was moved, once.
+    pub fn after(&self, course: &Course) -> Vec<Io> {
+        let way = if self.reads_alone { READ } else { WRITE };
         let mut ios = Vec::new();
-        for (span, bits) in self.written.iter().enumerate() {
-            let is_set = |object: &u64| bits[*object as usize / 64] >> (object % 64) & 1 == 1;
-            let of = |object| Io { way: WRITE, span, object, offset: spans[span].start + object * bs };
-            ios.extend((0..spans[span].count).filter(is_set).map(of));
+        for (span, bits) in self.moved.iter().enumerate() {
+            let set = (0..bits.len() as u64 * 64)
+                .filter(|object| bits[*object as usize / 64] >> (object % 64) & 1 == 1);
+            ios.extend(set.map(|object| Io { back: true, ..course.io(way, span, object) }));
         }
         ios
     }

@@ -1,8 +1,10 @@
 //! Which I/O comes next, and when it may: order, mix and rate of a clone.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::stats::{READ, WRITE};
+use crate::jobs::replay::Replay;
 use crate::jobs::spec::Job;
 use crate::jobs::words::Pattern;
 use crate::work::permuted;
@@ -26,12 +28,16 @@ pub struct Io {
     pub object: u64,
     /// On the target.
     pub offset: u64,
+    pub len: u64,
+    /// It reads back what the job moved, to check it: no I/O that counts.
+    pub back: bool,
 }
 
 /// The order of a clone's I/O.
 pub struct Course {
     spans: Vec<Span>,
     bs: u64,
+    replay: Option<Arc<Replay>>,
     pattern: Pattern,
     percent_read: u64,
     repeats: bool,
@@ -56,6 +62,7 @@ impl Course {
         Self {
             spans,
             bs: job.bs,
+            replay: job.replay.clone(),
             pattern: job.rw,
             percent_read: job.rwmixread,
             repeats: job.norandommap,
@@ -78,6 +85,32 @@ impl Course {
         self.next = None;
     }
 
+    /// The I/O of an object.
+    pub fn io(&self, way: usize, span: usize, object: u64) -> Io {
+        let (offset, len) = match &self.replay {
+            Some(replay) => {
+                let entry = &replay.entries[object as usize];
+                (entry.offset, entry.size)
+            }
+            None => (self.spans[span].start + object * self.bs, self.bs),
+        };
+        Io { way, span, object, offset, len, back: false }
+    }
+
+    /// When an I/O may be submitted, after the start, if a manifest says so.
+    pub fn at(&self, io: Io) -> Option<Duration> {
+        self.replay.as_ref()?.entries[io.object as usize].at
+    }
+
+    /// The next of a manifest, over and over.
+    fn replayed(&mut self, replay: &Replay) -> Io {
+        let entries = replay.entries.len() as u64;
+        let object = (self.dealt[READ] + self.dealt[WRITE]) % entries;
+        let way = if replay.entries[object as usize].read { READ } else { WRITE };
+        self.dealt[way] += 1;
+        self.io(way, 0, object)
+    }
+
     fn way(&self) -> usize {
         match (self.pattern.reads, self.pattern.writes) {
             (true, false) => READ,
@@ -90,6 +123,9 @@ impl Course {
     }
 
     fn deal(&mut self) -> Io {
+        if let Some(replay) = self.replay.clone() {
+            return self.replayed(&replay);
+        }
         let way = self.way();
         // In order, reads and writes each go over the files by themselves; at random each object is hit once by either.
         let turn = if self.pattern.random { self.dealt[READ] + self.dealt[WRITE] } else { self.dealt[way] };
@@ -105,7 +141,26 @@ impl Course {
                 permuted(turn % at.count, at.count, (self.seed ^ round) & 0xffff_ffff)
             }
         };
-        Io { way, span, object, offset: at.start + object * self.bs }
+        self.io(way, span, object)
+    }
+}
+
+/// I/Os of a clone: as many as its files hold, or as io_size says, over and over as loops say.
+pub fn total(job: &Job, spans: &[Span]) -> u64 {
+    if job.time_based {
+        return u64::MAX;
+    }
+    let all: u64 = spans.iter().map(|span| span.count).sum();
+    let once = job.io_size.map_or(all, |size| (size.of(all * job.bs) / job.bs).max(1));
+    let ios = once.saturating_mul(job.loops);
+    job.number_ios.map_or(ios, |most| most.min(ios))
+}
+
+/// Bytes of so many I/Os, for the live line.
+pub fn bytes_of(job: &Job, ios: u64) -> u64 {
+    match &job.replay {
+        Some(replay) => replay.bytes().saturating_mul(ios / replay.entries.len() as u64),
+        None => ios.saturating_mul(job.bs),
     }
 }
 
@@ -113,26 +168,32 @@ impl Course {
 pub struct Pace {
     bytes: [Option<u64>; 2],
     ios: [Option<u64>; 2],
-    done: [u64; 2],
-    bs: u64,
+    /// Bytes and I/Os so far, of each way.
+    done: [(u64, u64); 2],
     start: Instant,
 }
 
 impl Pace {
     pub fn new(job: &Job, start: Instant) -> Self {
-        Self { bytes: job.rate, ios: job.rate_iops, done: [0; 2], bs: job.bs, start }
+        Self { bytes: job.rate, ios: job.rate_iops, done: [(0, 0); 2], start }
     }
 
     /// When the next I/O of that way may be submitted; none: at once.
     pub fn due(&self, way: usize) -> Option<Instant> {
         let after = |amount: u64, rate: u64| Duration::from_secs_f64(amount as f64 / rate as f64);
-        let bytes = self.bytes[way].map(|rate| after(self.done[way] * self.bs, rate));
-        let ios = self.ios[way].map(|rate| after(self.done[way], rate));
+        let bytes = self.bytes[way].map(|rate| after(self.done[way].0, rate));
+        let ios = self.ios[way].map(|rate| after(self.done[way].1, rate));
         Some(self.start + bytes.max(ios)?)
     }
 
-    pub fn submitted(&mut self, way: usize) {
-        self.done[way] += 1;
+    /// The same of an I/O that is not to be submitted until so long after the start.
+    pub fn due_at(&self, way: usize, at: Option<Duration>) -> Option<Instant> {
+        self.due(way).max(at.map(|at| self.start + at))
+    }
+
+    pub fn submitted(&mut self, way: usize, bytes: u64) {
+        let (done, ios) = self.done[way];
+        self.done[way] = (done + bytes, ios + 1);
     }
 }
 
@@ -194,13 +255,27 @@ mod tests {
     }
 
     #[test]
+    fn a_manifest_goes_in_its_order_again_and_again() {
+        let example = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/jobs/replay.json");
+        let span = [Span { target: 0, start: 0, count: 5 }];
+        let ios = all(&format!("--replay={example}"), &span, 7);
+        let at: Vec<_> = ios.iter().map(|io| (io.way, io.offset >> 10, io.len >> 10)).collect();
+        let once = [(0, 0, 256), (0, 256, 512), (1, 1024, 256), (1, 1280, 4), (0, 4, 64)];
+        assert_eq!((&at[..5], &at[5..]), (&once[..], &once[..2]));
+        let job = job(&format!("--replay={example}"));
+        let (course, start) = (Course::new(&job, span.to_vec(), 5, 7), Instant::now());
+        let due = |n: usize| Pace::new(&job, start).due_at(ios[n].way, course.at(ios[n]));
+        assert_eq!((due(0), due(3)), (None, Some(start + Duration::from_millis(2))));
+    }
+
+    #[test]
     fn a_pace_holds_each_way_to_its_rate() {
         let start = Instant::now();
         let mut pace = Pace::new(&job("--rate=1m, --rate_iops=0,10 --bs=256k --rw=rw"), start);
         assert_eq!((pace.due(READ), pace.due(WRITE)), (Some(start), Some(start)));
         for _ in 0..4 {
-            pace.submitted(READ);
-            pace.submitted(WRITE);
+            pace.submitted(READ, 256 << 10);
+            pace.submitted(WRITE, 256 << 10);
         }
         assert_eq!(pace.due(READ), Some(start + Duration::from_secs(1)));
         assert_eq!(pace.due(WRITE), Some(start + Duration::from_millis(400)));

@@ -1,5 +1,6 @@
 //! Jobs as fio runs them: side by side, in groups that a stonewall parts.
 
+use std::collections::BTreeSet;
 use std::sync::Barrier;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::report::{Facts, Moment, Report, Shown};
 use super::spec::Job;
 use crate::failure::Failure;
+use crate::honest::Drives;
 use crate::stop;
 use crate::timeline::Tape;
 
@@ -16,6 +18,7 @@ mod course;
 pub mod disks;
 mod files;
 mod live;
+mod rival;
 pub mod section;
 pub mod stats;
 pub mod unit;
@@ -62,6 +65,8 @@ pub fn run<'a>(jobs: &'a [Job], report: &mut Report<'a>) -> Result<(), Failure> 
     let paths: Vec<_> = jobs.iter().flat_map(|job| files::names(job, 0)).collect();
     let mut disks = None;
     let mut first = None;
+    let nodes: BTreeSet<_> = paths.iter().filter(|path| rival::is_namespace(path)).cloned().collect();
+    let drives = Drives::look(nodes.into_iter().collect());
     report.begin();
     for wave in waves(jobs) {
         let failed = one_wave(jobs, &wave, (&mut made, run), report, || {
@@ -85,6 +90,18 @@ pub fn run<'a>(jobs: &'a [Job], report: &mut Report<'a>) -> Result<(), Failure> 
         }
     }
     report.disks = disks.map_or_else(Vec::new, |disks| disks.counted());
+    let on_drives = |job: &Job| files::names(job, 0).iter().any(|name| rival::is_namespace(name));
+    report.smart = drives.map(|drives| drives.counted(report.moved(on_drives)));
+    // What follows is none of the jobs' own: neither the disks' counters nor the drive's have it.
+    for job in jobs {
+        if first.is_some() {
+            break;
+        }
+        match rival::beyond(job, &mut made, run) {
+            Ok(found) => report.beyond.extend(found),
+            Err(failure) => first = Some(failure),
+        }
+    }
     report.end(first.as_ref())?;
     first.map_or(Ok(()), Err)
 }

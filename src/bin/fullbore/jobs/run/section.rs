@@ -33,19 +33,6 @@ pub struct Part {
     pub spans: Vec<Span>,
 }
 
-impl Part {
-    /// I/Os of a clone: as many as its files hold, or as io_size says, over and over as loops say.
-    pub fn total(&self, job: &Job) -> u64 {
-        if job.time_based {
-            return u64::MAX;
-        }
-        let all: u64 = self.spans.iter().map(|span| span.count).sum();
-        let once = job.io_size.map_or(all, |size| (size.of(all * job.bs) / job.bs).max(1));
-        let ios = once.saturating_mul(job.loops);
-        job.number_ios.map_or(ios, |most| most.min(ios))
-    }
-}
-
 /// A job that is ready to run.
 pub struct Section<'a> {
     pub job: &'a Job,
@@ -95,18 +82,20 @@ impl<'a> Section<'a> {
     /// Memory for the objects that a clone has in flight.
     pub fn memory(&self, clone: usize) -> Result<Vec<Mem>, Failure> {
         let (depth, bs) = (self.job.iodepth, self.job.bs as usize);
-        let mem = |slot: usize| {
-            let region = &self.regions[slot % self.regions.len()];
-            let start = slot / self.regions.len() * stride(self.job);
-            let range = start..start + bs;
-            if self.job.memory.gpus.is_empty() {
-                region.lease(range).map(Mem::from)
-            } else {
-                region.range(range).map(Mem::from)
-            }
-            .map_err(|error| of(self.job, error))
-        };
-        (clone * depth..(clone + 1) * depth).map(mem).collect()
+        (clone * depth..(clone + 1) * depth).map(|slot| self.mem(slot, bs)).collect()
+    }
+
+    /// The first bytes of a slot of that memory, which nothing else has.
+    pub fn mem(&self, slot: usize, len: usize) -> Result<Mem, Failure> {
+        let region = &self.regions[slot % self.regions.len()];
+        let start = slot / self.regions.len() * stride(self.job);
+        let range = start..start + len;
+        if self.job.memory.gpus.is_empty() {
+            region.lease(range).map(Mem::from)
+        } else {
+            region.range(range).map(Mem::from)
+        }
+        .map_err(|error| of(self.job, error))
     }
 
     /// Keeps the calling thread, that of a clone, on its CPUs.
@@ -199,6 +188,11 @@ impl Opened {
             }
             let mut spans = Vec::with_capacity(targets.len());
             for (index, target) in targets.iter().enumerate() {
+                if let Some(replay) = &job.replay {
+                    replay.fits(target).map_err(Failure::Setup)?;
+                    spans.push(Span { target: index, start: 0, count: replay.entries.len() as u64 });
+                    continue;
+                }
                 let (start, len) = files::range(job, clone, targets.len(), Some(target.size()))
                     .map_err(|why| of(job, format!("{}: {why}", target.name())))?;
                 spans.push(Span { target: index, start, count: len / job.bs });

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use fullbore::{Client, Completion, Transfer};
 
 use super::check::Check;
-use super::course::{Course, Io, Pace};
+use super::course::{Course, Io, Pace, bytes_of, total};
 use super::live::Live;
 use super::section::{Part, Section, of};
 use super::stats::{Counts, READ};
@@ -63,10 +63,9 @@ impl<'a> Worker<'a> {
             io: None,
         };
         let slots: Vec<Slot> = section.memory(number)?.into_iter().map(at_rest).collect();
-        let run = if job.randrepeat { 0 } else { section.run };
-        let seed = job.randseed ^ run ^ (number as u64) << 40;
-        let planned = part.total(job);
-        live.state().planned = planned.saturating_mul(job.bs);
+        let seed = seed(job, number, section.run);
+        let planned = total(job, &part.spans);
+        live.state().planned = bytes_of(job, planned);
         let course = Course::new(job, part.spans.clone(), planned, seed);
         let free = (0..slots.len()).collect();
         let check = Check::new(job, part);
@@ -112,7 +111,7 @@ impl<'a> Worker<'a> {
         state.usage = usage::of_this_thread() - before;
         let failed = state.failed.is_some();
         drop(state);
-        while self.job.rw.writes && !self.live.is_looked_at() {
+        while (self.job.rw.writes || self.job.verify) && !self.live.is_looked_at() {
             thread::sleep(Duration::from_millis(1));
         }
         if !failed && let Err(failure) = self.finish() {
@@ -170,7 +169,7 @@ impl<'a> Worker<'a> {
         let mut due = None;
         while !self.over && !self.free.is_empty() {
             let Some(io) = self.course.peek() else { break };
-            due = pace.due(io.way).filter(|&due| due > now);
+            due = pace.due_at(io.way, self.course.at(io)).filter(|&due| due > now);
             if due.is_some() {
                 break;
             }
@@ -178,7 +177,7 @@ impl<'a> Worker<'a> {
             if !self.launch(io, io.way == READ) {
                 break;
             }
-            pace.submitted(io.way);
+            pace.submitted(io.way, io.len);
             submitted.push(self.flying() as u64);
         }
         self.live.flying.store(self.flying() as u64, Ordering::Relaxed);
@@ -197,7 +196,21 @@ impl<'a> Worker<'a> {
         let target = self.part.spans[io.span].target;
         let slot = &mut self.slots[number];
         let Some(mut aimed) = slot.transfer.take() else { return false };
-        if (slot.op, slot.target) == (op, target) {
+        if aimed.extents()[0].mem().len() as u64 != io.len {
+            // Only objects of a manifest differ in size.
+            drop(aimed);
+            let slot_of_job = self.number * self.job.iodepth + number;
+            let mem = match self.section.mem(slot_of_job, io.len as usize) {
+                Ok(mem) => mem,
+                Err(failure) => {
+                    self.free.push_back(number);
+                    self.fail(EIO, failure);
+                    return false;
+                }
+            };
+            aimed = transfer(op, &self.part.targets[target]).extent(io.offset, mem);
+            (slot.op, slot.target) = (op, target);
+        } else if (slot.op, slot.target) == (op, target) {
             aimed.extents_mut()[0].set_offset(io.offset);
         } else {
             let mems = aimed.into_extents().into_iter().map(|extent| extent.into_mem());
@@ -328,7 +341,7 @@ impl<'a> Worker<'a> {
         }
         if self.check.needs_seeds() {
             for span in 0..self.part.spans.len() {
-                let io = Io { way: READ, span, object: 0, offset: self.part.spans[span].start };
+                let io = self.course.io(READ, span, 0);
                 self.launch(io, true);
                 let back = self.one_back()?;
                 let target = self.part.spans[span].target;
@@ -361,7 +374,7 @@ impl<'a> Worker<'a> {
             }
         }
         self.over = false;
-        let mut back = self.check.written(&self.part.spans, self.job.bs).into_iter().peekable();
+        let mut back = self.check.after(&self.course).into_iter().peekable();
         while !stop::requested() && !self.over {
             while let Some(io) = back.peek().copied().filter(|_| !self.free.is_empty()) {
                 back.next();
@@ -389,6 +402,11 @@ impl<'a> Worker<'a> {
         }
         Ok(())
     }
+}
+
+/// What the order of a clone's I/O is made of.
+pub fn seed(job: &Job, number: usize, run: u64) -> u64 {
+    job.randseed ^ if job.randrepeat { 0 } else { run } ^ (number as u64) << 40
 }
 
 /// What fio ends a job with whose content is wrong.

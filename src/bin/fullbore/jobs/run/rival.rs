@@ -1,0 +1,203 @@
+//! `compare` and `ceilings` of a job: after it ran, the same work again in turns with a rival, and how fast the device and the
+//! link are by themselves.
+
+use std::path::{Path, PathBuf};
+use std::sync::Barrier;
+use std::thread;
+
+use fullbore::machine;
+
+use super::course::{Course, total};
+use super::files::{self, Made};
+use super::live::Live;
+use super::section::{Section, of};
+use super::worker::{Worker, seed};
+use crate::direct::{Op, PageBuf, Plain, serial_object};
+use crate::failure::Failure;
+use crate::fio::{Fio, FioEngine, FioJob, Run};
+use crate::honest::Ceilings;
+use crate::jobs::report::Beyond;
+use crate::jobs::spec::Job;
+use crate::options::Rival;
+use crate::pairs::Beside;
+use crate::place::why;
+use crate::progress::Progress;
+use crate::stop;
+use crate::units::short;
+use crate::work::{Clocks, Spent};
+
+/// Most commands in flight, and jobs, of fio over an NVMe namespace, where more only wait for the drive's tags.
+const PASSTHROUGH: (u64, u64) = (32, 2);
+/// Buffers that a ring can register.
+const MOST_BUFFERS: u64 = 16 << 10;
+
+/// What a job asks for beside its run.
+pub fn beyond(job: &Job, made: &mut Made, run: u64) -> Result<Option<Beyond>, Failure> {
+    if job.compare.is_none() && !job.ceilings {
+        return Ok(None);
+    }
+    // The same work without what is not measured: its content has been checked.
+    let quiet =
+        Job { verify: false, ramp_time: Default::default(), startdelay: Default::default(), ..job.clone() };
+    let section = Section::open(&quiet, made, run)?;
+    let gpus = &job.memory.gpus;
+    let ceilings = Some(Ceilings::measure(&section.engine, &section.parts[0].targets[0], gpus)?);
+    let footprint = (job.iodepth * job.numjobs) as u64 * job.bs;
+    let beside = match job.compare {
+        None => None,
+        Some(Rival::Serial) => {
+            let plains = plains(&section)?;
+            let how = format!(
+                "{} of {} in flight against one command of {}",
+                job.iodepth * job.numjobs,
+                short(job.bs),
+                short(job.cmd_size.into())
+            );
+            let theirs = || serial(&section, &plains);
+            Some(Beside::of(("serial".into(), how, [footprint; 2]), || ours(&section), theirs)?)
+        }
+        Some(Rival::Fio) => {
+            let fio = Fio::find()?;
+            let theirs = fio_job(&section, footprint)?;
+            let how = format!(
+                "{} of {} in flight against {} of {} x {}",
+                job.iodepth * job.numjobs,
+                short(job.bs),
+                theirs.jobs,
+                theirs.depth,
+                short(theirs.bs)
+            );
+            let memory = [footprint, theirs.jobs * theirs.depth * theirs.bs];
+            let what = (fio.version.clone(), how, memory);
+            Some(Beside::of(what, || ours(&section), || watched(&fio, &theirs))?)
+        }
+    };
+    Ok(Some(Beyond { job: job.name.clone(), ceilings, beside }))
+}
+
+fn run_of(spent: Spent, bytes: u64) -> Run {
+    Run { gbps: spent.gbps(bytes), cpu_s_per_gib: spent.cpu_s_per_gib(bytes) }
+}
+
+/// The job once more, by the engine.
+fn ours(section: &Section<'_>) -> Result<Run, Failure> {
+    let lives: Vec<Live> = (0..section.job.numjobs).map(|_| Live::default()).collect();
+    let mut workers = Vec::new();
+    for (number, live) in lives.iter().enumerate() {
+        live.was_looked_at();
+        workers.push(Worker::new(section, number, live)?);
+    }
+    let _progress = Progress::new(&format!("{}: engine", section.job.name), None);
+    let start = Barrier::new(workers.len() + 1);
+    let spent = thread::scope(|scope| {
+        let threads: Vec<_> = workers.into_iter().map(|worker| scope.spawn(|| worker.run(&start))).collect();
+        start.wait();
+        let clocks = Clocks::start();
+        start.wait();
+        for thread in threads {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }
+        clocks?.stop()
+    })?;
+    stop::check()?;
+    if let Some((_, failure)) = lives.iter().find_map(|live| live.state().failed.take()) {
+        return Err(failure);
+    }
+    Ok(run_of(spent, lives.iter().map(|live| live.state().counts.bytes()).sum()))
+}
+
+/// The files of each clone, without the engine.
+fn plains(section: &Section<'_>) -> Result<Vec<Vec<Plain>>, Failure> {
+    let job = section.job;
+    let one = |paths: &[&Path]| {
+        Plain::open(paths, job.stripe, false, !job.direct)
+            .map_err(|(path, error)| of(job, format!("compare: {}: {}", path.display(), why(&error))))
+    };
+    let clone = |number| {
+        let names: Vec<PathBuf> = files::names(job, number).iter().map(|name| plain_name(name)).collect();
+        let names: Vec<&Path> = names.iter().map(|name| &**name).collect();
+        if job.stripe.is_some() {
+            Ok(vec![one(&names)?])
+        } else {
+            names.iter().map(|name| one(&[name])).collect()
+        }
+    };
+    (0..job.numjobs).map(clone).collect()
+}
+
+/// The block device of an NVMe namespace; of all else itself.
+fn plain_name(path: &Path) -> PathBuf {
+    if !is_namespace(path) {
+        return path.to_owned();
+    }
+    let disk = machine::look(path).ok().and_then(|survey| survey.block);
+    disk.map_or_else(|| path.to_owned(), |disk| Path::new("/dev").join(disk))
+}
+
+/// Whether it is the node of an NVMe namespace, or a link to one.
+pub fn is_namespace(path: &Path) -> bool {
+    let real = path.canonicalize().unwrap_or_default();
+    real.starts_with("/dev") && real.file_name().is_some_and(|name| name.to_string_lossy().starts_with("ng"))
+}
+
+/// The same objects in the same order, a command, wait, the next: through as many buffers in turn as the engine has.
+fn serial(section: &Section<'_>, plains: &[Vec<Plain>]) -> Result<Run, Failure> {
+    let job = section.job;
+    let mut buffers: Vec<PageBuf> =
+        (0..job.iodepth * job.numjobs).map(|_| PageBuf::new(job.bs as usize)).collect();
+    // Touched, as the engine's are.
+    buffers.iter_mut().for_each(|buffer| buffer.fill(1));
+    let _progress = Progress::new(&format!("{}: serial", job.name), None);
+    let (mut bytes, mut turn) = (0, 0);
+    let clocks = Clocks::start()?;
+    for (number, (part, plains)) in section.parts.iter().zip(plains).enumerate() {
+        let seed = seed(job, number, section.run);
+        let mut course = Course::new(job, part.spans.clone(), total(job, &part.spans), seed);
+        while let Some(io) = course.peek() {
+            stop::check()?;
+            course.take();
+            let (count, len) = (buffers.len(), io.len as usize);
+            let (plain, buffer) = (&plains[part.spans[io.span].target], &mut buffers[turn % count]);
+            turn += 1;
+            serial_object(plain, Op::Read, job.cmd_size as usize, &mut buffer[..len], io.offset, len)
+                .map_err(|error| {
+                    Failure::Data(format!("job {}: serial, at {}: {error}", job.name, io.offset))
+                })?;
+            bytes += io.len;
+        }
+    }
+    Ok(run_of(clocks.stop()?, bytes))
+}
+
+fn watched(fio: &Fio, job: &FioJob) -> Result<Run, Failure> {
+    let _progress = Progress::new("fio", None);
+    fio.run(job)
+}
+
+/// The job in fio's words: commands of the same size, as many as fit in the same footprint.
+fn fio_job(section: &Section<'_>, footprint: u64) -> Result<FioJob, Failure> {
+    let (job, span) = (section.job, section.parts[0].spans[0]);
+    let refuse = |why: &str| Err(of(job, format!("compare=fio {why}")));
+    if span.start > 0 || section.parts.iter().any(|part| part.spans != [span]) {
+        return refuse(
+            "reads one file from its start: leave out offset, offset_increment and nrfiles, or write serial",
+        );
+    }
+    let file = files::names(job, 0).swap_remove(0);
+    let bs = u64::from(job.cmd_size.min(section.parts[0].targets[0].geometry().max_bytes)).min(job.bs);
+    let region = span.count * job.bs;
+    let moved = total(job, &section.parts[0].spans) * job.bs * job.numjobs as u64;
+    let lanes = (section.lanes().len() as u64).clamp(1, region / bs);
+    let (engine, jobs, depth) = match is_namespace(&file) {
+        true => (FioEngine::Passthrough, lanes.min(PASSTHROUGH.1), PASSTHROUGH.0),
+        false => (FioEngine::Ring, lanes, u64::MAX),
+    };
+    let jobs = jobs.min(footprint / bs).max(1);
+    let depth = depth.min(footprint / bs / jobs);
+    if depth == 0 || depth > MOST_BUFFERS {
+        return refuse(
+            "cannot land in the same memory with 1 to 16384 buffers a job: change iodepth, cmd_size or lanes",
+        );
+    }
+    Ok(FioJob { file, engine, bs, depth, jobs, region, total: moved })
+}

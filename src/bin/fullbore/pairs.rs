@@ -1,0 +1,154 @@
+//! Runs in turns, ours and a rival's, and what they come to.
+
+use serde_json::{Value, json};
+
+use crate::fio::Run;
+use crate::units::human;
+
+/// Pairs that are run; one run each comes before them, apart, since it may find the device and memory cold.
+pub const PAIRS: usize = 5;
+
+/// Runs in turns, ours and theirs.
+#[derive(Debug, Clone, Default)]
+pub struct Pairs(pub Vec<(Run, Run)>);
+
+/// What pairs come to: medians, their ratio, and the ends of the ratios of the single pairs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ratio {
+    pub ours: f64,
+    pub theirs: f64,
+    pub ratio: f64,
+    pub least: f64,
+    pub most: f64,
+}
+
+impl Pairs {
+    fn ratio(&self, of: impl Fn(&Run) -> f64) -> Ratio {
+        let ours = median(self.0.iter().map(|pair| of(&pair.0)));
+        let theirs = median(self.0.iter().map(|pair| of(&pair.1)));
+        let ratios = || self.0.iter().map(|(ours, theirs)| of(ours) / of(theirs));
+        let (least, most) = (ratios().fold(f64::INFINITY, f64::min), ratios().fold(0.0, f64::max));
+        Ratio { ours, theirs, ratio: ours / theirs, least, most }
+    }
+
+    pub fn rate(&self) -> Ratio {
+        self.ratio(|run| run.gbps)
+    }
+
+    pub fn cpu(&self) -> Ratio {
+        self.ratio(|run| run.cpu_s_per_gib)
+    }
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// The engine in turns with a rival that does the same work into the same footprint.
+#[derive(Debug, Clone)]
+pub struct Beside {
+    /// `serial`, or fio's version.
+    pub rival: String,
+    /// How it is run, in words.
+    pub how: String,
+    /// Bytes of memory that ours lands in, and theirs.
+    pub footprint: [u64; 2],
+    /// The runs before the pairs.
+    pub first: (Run, Run),
+    pub pairs: Pairs,
+}
+
+impl Beside {
+    /// Runs both in turns, ours first.
+    pub fn of<E>(
+        (rival, how, footprint): (String, String, [u64; 2]),
+        mut ours: impl FnMut() -> Result<Run, E>,
+        mut theirs: impl FnMut() -> Result<Run, E>,
+    ) -> Result<Self, E> {
+        let first = (ours()?, theirs()?);
+        let mut pairs = Pairs::default();
+        for _ in 0..PAIRS {
+            pairs.0.push((ours()?, theirs()?));
+        }
+        Ok(Self { rival, how, footprint, first, pairs })
+    }
+
+    /// A few lines for people.
+    pub fn lines(&self) -> Vec<String> {
+        let spread = |r: &Ratio| format!("{:.2} (pairs {:.2} to {:.2})", r.ratio, r.least, r.most);
+        let (rate, cpu, rival) = (self.pairs.rate(), self.pairs.cpu(), &self.rival);
+        let memory = match self.footprint {
+            [ours, theirs] if ours == theirs => format!("{} of memory both", human(ours)),
+            [ours, theirs] => format!("{} of memory and {}", human(ours), human(theirs)),
+        };
+        vec![
+            format!("against {rival}, {PAIRS} pairs in turn: {}, {memory}:", self.how,),
+            format!(
+                "  engine {:.3} GB/s, {rival} {:.3} GB/s: ratio {}",
+                rate.ours,
+                rate.theirs,
+                spread(&rate)
+            ),
+            format!("  CPU s/GiB: engine {:.3}, {rival} {:.3}: ratio {}", cpu.ours, cpu.theirs, spread(&cpu)),
+            format!(
+                "  the first run of each, apart: engine {:.3} GB/s, {rival} {:.3} GB/s",
+                self.first.0.gbps, self.first.1.gbps
+            ),
+        ]
+    }
+
+    pub fn json(&self) -> Value {
+        let pair =
+            |(ours, theirs): &(Run, Run)| json!({ "ours_gbps": ours.gbps, "theirs_gbps": theirs.gbps });
+        let (rate, cpu) = (self.pairs.rate(), self.pairs.cpu());
+        json!({
+            "rival": self.rival,
+            "how": self.how,
+            "footprint_bytes": self.footprint[0],
+            "rival_footprint_bytes": self.footprint[1],
+            "ours_gbps": rate.ours,
+            "theirs_gbps": rate.theirs,
+            "ratio": rate.ratio,
+            "ratio_min": rate.least,
+            "ratio_max": rate.most,
+            "ours_cpu_s_per_gib": cpu.ours,
+            "theirs_cpu_s_per_gib": cpu.theirs,
+            "cpu_ratio": cpu.ratio,
+            "first": pair(&self.first),
+            "pairs": self.pairs.0.iter().map(pair).collect::<Vec<_>>(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rivals_take_turns_and_the_first_run_is_apart() {
+        let calls = std::cell::RefCell::new(String::new());
+        let run = |name: char, gbps| {
+            calls.borrow_mut().push(name);
+            let n = calls.borrow().len();
+            // The first of each is slow, and is not counted.
+            Ok::<_, ()>(Run { gbps: if n <= 2 { 0.1 } else { gbps }, cpu_s_per_gib: 0.5 })
+        };
+        let what = ("serial".into(), "8 in flight".into(), [1 << 20; 2]);
+        let beside = Beside::of(what, || run('o', 4.0), || run('t', 2.0)).unwrap();
+        assert_eq!(*calls.borrow(), "ot".repeat(PAIRS + 1));
+        assert_eq!(beside.pairs.rate(), Ratio { ours: 4.0, theirs: 2.0, ratio: 2.0, least: 2.0, most: 2.0 });
+        let (lines, json) = (beside.lines().join("\n"), beside.json());
+        assert!(
+            lines.contains("ratio 2.00 (pairs 2.00 to 2.00)") && lines.contains("1 MiB of memory both"),
+            "{lines}"
+        );
+        assert!(lines.contains("first run of each, apart: engine 0.100 GB/s"), "{lines}");
+        assert_eq!(
+            (json["ratio"].as_f64(), json["pairs"].as_array().map(Vec::len)),
+            (Some(2.0), Some(PAIRS))
+        );
+        assert_eq!(json["first"]["ours_gbps"].as_f64(), Some(0.1));
+    }
+}
