@@ -883,7 +883,7 @@ typedef struct fullbore_transfer {
    */
   const struct fullbore_marks *marks;
   /**
-   * Out: names it, for `fullbore_cancel`.
+   * Out: names it, for `fullbore_cancel`; never 0. The number is the engine's: any client of the engine can cancel it.
    */
   uint64_t id;
   /**
@@ -1317,7 +1317,7 @@ int64_t fullbore_wait(struct fullbore_client *client,
 
 /**
  * Stops issuing the transfer `id` and drains it; its one completion still comes. Any thread, also while another is in a call
- * with the client.
+ * with the client, but not once `fullbore_client_destroy` was called.
  *
  * 1; 0: it is over already, or there is none of that number; -EINVAL, -ECHILD.
  */

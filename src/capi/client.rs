@@ -352,7 +352,7 @@ fn completed(completion: Completion, messages: &mut Vec<CString>) -> fullbore_co
 }
 
 /// Stops issuing the transfer `id` and drains it; its one completion still comes. Any thread, also while another is in a call
-/// with the client.
+/// with the client, but not once `fullbore_client_destroy` was called.
 ///
 /// 1; 0: it is over already, or there is none of that number; -EINVAL, -ECHILD.
 ///

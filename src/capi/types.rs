@@ -427,7 +427,7 @@ pub struct fullbore_transfer {
     pub deadline_ns: u64,
     /// Marks that land while it is under way, or NULL.
     pub marks: *const fullbore_marks,
-    /// Out: names it, for `fullbore_cancel`.
+    /// Out: names it, for `fullbore_cancel`; never 0. The number is the engine's: any client of the engine can cancel it.
     pub id: u64,
     /// 0.
     pub reserved: [u64; 4],
