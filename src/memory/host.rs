@@ -1,7 +1,7 @@
 //! Host memory of the engine's own.
 
 use super::Mapping;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 
 /// How to allocate a host region.
 #[derive(Clone, Debug)]
@@ -22,9 +22,8 @@ impl Default for AllocOptions {
 pub fn alloc(bytes: usize, options: &AllocOptions) -> Result<Mapping, Error> {
     // Its pages will be pinned, and cannot be swapped out: the kernel would end programs, this one perhaps, to find them.
     if let Some(all) = machine_bytes().filter(|all| bytes as u64 > *all) {
-        let message =
-            format!("a region of {bytes} bytes is more than the machine's memory, {all} bytes; ask for less");
-        return Err(Error::new(ErrorKind::Resource, message));
+        let message = format!("cannot map {bytes} bytes of host memory: the machine has {all}; ask for less");
+        return Err(Error::os(message, libc::ENOMEM));
     }
     let mapping = Mapping::new(bytes).map_err(|e| {
         Error::io(format!("cannot map {bytes} bytes of host memory; ask for less, or free some"), &e)
@@ -61,7 +60,7 @@ mod tests {
         let Some(all) = machine_bytes().filter(|_| !cfg!(miri)) else { return };
         assert!(all > 1 << 26, "{all}");
         let error = alloc(all as usize + 1, &AllocOptions::default()).expect_err("refused");
-        assert_eq!(error.kind(), ErrorKind::Resource, "{error}");
+        assert_eq!(error.errno(), Some(libc::ENOMEM), "{error}");
         assert!(error.to_string().contains(&all.to_string()), "{error}");
     }
 }
