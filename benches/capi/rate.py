@@ -3,7 +3,7 @@
 
     benches/capi/rate.py [--pairs=11] [--seconds=2] [--dir=/dev/shm]
 
-Builds both (cargo, cc), makes a file of 1 GiB on tmpfs, and removes it. Each program checks the bytes it loaded last.
+Builds both (cargo, cc), makes a file of 320 MiB on tmpfs, and removes it. Each program checks the bytes it loaded last.
 """
 
 import argparse
@@ -71,7 +71,7 @@ def main():
     options = parser.parse_args()
     programs = build()
     with tempfile.NamedTemporaryFile(dir=options.dir) as file:
-        write_content(file.name, 1 << 30)
+        write_content(file.name, 320 * MIB)
         rows = [
             ("null queue, 20 MiB, 8 in flight", ["null", 20 * MIB, 8]),
             ("null queue, 128 KiB, 8 in flight", ["null", MIB // 8, 8]),
