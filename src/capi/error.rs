@@ -94,7 +94,7 @@ pub fn details(failure: &Failure) -> (i32, fullbore_error, CString) {
         }
     };
     // One line: a path may have anything in it.
-    let text = CString::new(text.replace(char::is_control, "?")).unwrap_or_default();
+    let text = one_line(&text);
     (-errno, fullbore_error { message: text.as_ptr(), ..error }, text)
 }
 
@@ -120,6 +120,11 @@ pub fn in_c(text: &str) -> String {
     NAMES
         .iter()
         .fold(text.to_owned(), |text, (rust, c)| text.replace(&format!("{rust}()"), c).replace(rust, c))
+}
+
+/// Text for C: one line, whatever the names in it hold.
+pub fn one_line(text: &str) -> CString {
+    CString::new(text.replace(char::is_control, "?")).unwrap_or_default()
 }
 
 /// Who said it, and what. The deepest one that did: cuFile's errors stand for the driver's, and so on.

@@ -1,11 +1,11 @@
 //! The log: what the library says through crate `tracing`, to a C program's function.
 
 use super::border::call;
-use super::error::{Failure, in_c};
+use super::error::{Failure, in_c, one_line};
 use super::types::{fullbore_log_fn, fullbore_log_level};
 use crate::error::{Error, ErrorKind};
 use std::cell::Cell;
-use std::ffi::{CString, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::fmt::Write;
 use std::sync::{OnceLock, PoisonError, RwLock};
 use tracing::field::{Field, Visit};
@@ -95,8 +95,7 @@ impl Subscriber for ToListener {
         }
         let mut line = Line::default();
         event.record(&mut line);
-        let text = |text: &str| CString::new(text.replace('\0', "?")).unwrap_or_default();
-        let (source, message) = (text(event.metadata().target()), text(&in_c(&line.0)));
+        let (source, message) = (one_line(event.metadata().target()), one_line(&in_c(&line.0)));
         let level = number(event.metadata().level());
         let listener = LISTENER.read().unwrap_or_else(PoisonError::into_inner);
         // The level once more: what `enabled` said before may be of another listener.

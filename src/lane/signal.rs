@@ -1,7 +1,7 @@
 //! A descriptor that is readable while something is there: for event loops (poll, epoll).
 
 use super::sync::{AtomicBool, EventFd, Ordering};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// An eventfd with a word beside it, so that only the first of several signals makes a system call.
 pub struct Signal {
@@ -14,14 +14,8 @@ impl Signal {
         Ok(Signal { raised: AtomicBool::new(false), eventfd: super::sync::eventfd()? })
     }
 
-    #[cfg(not(loom))]
     pub fn fd(&self) -> BorrowedFd<'_> {
-        std::os::fd::AsFd::as_fd(&self.eventfd)
-    }
-
-    #[cfg(loom)]
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        unimplemented!("the models look at the count: `is_up`")
+        self.eventfd.as_fd()
     }
 
     #[cfg(loom)]
