@@ -551,7 +551,8 @@ typedef struct fullbore_engine_options {
    */
   uint32_t flags;
   /**
-   * Most bytes of a command; 0: 128 KiB. Whole pages of 4096, 4 KiB to 16 MiB.
+   * Most bytes of a command; 0: 128 KiB, and 512 KiB to a file that threads of the kernel serve (tmpfs). Whole pages of
+   * 4096, 4 KiB to 16 MiB.
    */
   uint32_t command_size;
   /**

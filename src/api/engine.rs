@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind};
 use crate::lane::{Clock, Core, PathReport, Stop, Watch, Watchdog};
 use crate::memory::{AllocOptions, ForkGuard, Region, RegionInner, Regions, TableRing};
 use crate::queue::try_passthrough;
-use crate::target::{Kind, OpenOptions, TargetInner, open, open_null, stripe};
+use crate::target::{CommandSizes, Kind, OpenOptions, TargetInner, open, open_null, stripe};
 use crate::topology::{CpuSet, Lanes, Topology};
 use std::path::Path;
 use std::ptr::NonNull;
@@ -23,7 +23,7 @@ static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 /// How to build an engine.
 #[derive(Clone, Debug)]
 pub struct EngineBuilder {
-    command_size: u32,
+    command_size: Option<u32>,
     lane_depth: u32,
     lanes: Lanes,
     processes: u32,
@@ -38,9 +38,10 @@ pub struct EngineBuilder {
 }
 
 impl EngineBuilder {
-    /// Most bytes of a command (default 128 KiB; 4 KiB to 16 MiB, whole pages). A target's limits may make it less.
+    /// Most bytes of a command (4 KiB to 16 MiB, whole pages; default 128 KiB, 512 KiB to a file on a file system like
+    /// tmpfs, where a thread of the kernel carries each out). A target's limits may make it less.
     pub fn command_size(mut self, bytes: u32) -> Self {
-        self.command_size = bytes;
+        self.command_size = Some(bytes);
         self
     }
 
@@ -134,13 +135,18 @@ impl EngineBuilder {
         self
     }
 
+    fn sizes(&self) -> CommandSizes {
+        CommandSizes::of(self.command_size)
+    }
+
     fn unit(&self) -> u64 {
-        self.unit_size.unwrap_or((self.command_size as u64).max(1 << 20))
+        self.unit_size.unwrap_or(u64::from(self.sizes().largest()).max(1 << 20))
     }
 
     fn check(&self) -> Result<(), Error> {
         let bad = |message: &'static str| Err(Error::new(ErrorKind::InvalidInput, message));
-        if !(4096..=16 << 20).contains(&self.command_size) || !self.command_size.is_multiple_of(4096) {
+        let command_size = self.sizes().device;
+        if !(4096..=16 << 20).contains(&command_size) || !command_size.is_multiple_of(4096) {
             return bad("command_size must be whole pages of 4096 bytes, from 4 KiB to 16 MiB");
         }
         if !(1..=4096).contains(&self.lane_depth) {
@@ -156,7 +162,7 @@ impl EngineBuilder {
             return bad("max_transfers must be 1 to 65 536");
         }
         let unit_size = self.unit();
-        if !(self.command_size as u64..=1 << 30).contains(&unit_size) || !unit_size.is_multiple_of(4096) {
+        if !(u64::from(command_size)..=1 << 30).contains(&unit_size) || !unit_size.is_multiple_of(4096) {
             return bad("unit_size must be whole pages of 4096 bytes, from the command size to 1 GiB");
         }
         let GpuSettings { buffer, buffers, outstanding, .. } = self.gpu;
@@ -210,7 +216,7 @@ impl EngineBuilder {
             me: me.clone(),
             fork,
             settings: Settings {
-                command_size: self.command_size,
+                command_sizes: self.sizes(),
                 unit_size: self.unit(),
                 deadline: self.deadline,
                 grace: self.grace,
@@ -244,7 +250,7 @@ impl Engine {
     /// An engine with the defaults, to be changed.
     pub fn builder() -> EngineBuilder {
         EngineBuilder {
-            command_size: 128 << 10,
+            command_size: None,
             lane_depth: 32,
             lanes: Lanes::Auto,
             processes: 1,
@@ -285,7 +291,7 @@ impl Engine {
                 "an engine over the null queue moves nothing; use open_null, or build without null()";
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
-        let mut target = open(path.as_ref(), &options, self.shared.id, self.shared.settings.command_size)?;
+        let mut target = open(path.as_ref(), &options, self.shared.id, self.shared.settings.command_sizes)?;
         if target.kind == Kind::Nvme {
             target.unfixed = try_passthrough(&target).map_err(|e| e.on(&target.name))?;
         }
@@ -312,7 +318,7 @@ impl Engine {
             let message = "a null target needs an engine over the null queue: Engine::builder().null()";
             return Err(Error::new(ErrorKind::Unsupported, message));
         }
-        self.admit(open_null(size, self.shared.id, self.shared.settings.command_size)?)
+        self.admit(open_null(size, self.shared.id, self.shared.settings.command_sizes.device)?)
     }
 
     fn admit(&self, target: TargetInner) -> Result<Target, Error> {

@@ -2,7 +2,6 @@
 
 use super::groups::Group;
 use super::shared::Shared;
-use super::submit::SHALLOW;
 use crate::error::{Error, ErrorKind};
 use crate::lane::{
     Admission, Feeder, GpuSpec, Handle, Job, Path, QueueKind, SLACK, Share, Source, Stop, path_of_job,
@@ -244,8 +243,7 @@ impl Shared {
         let groups = parts.map(|part| target.groups.get().and_then(|groups| groups.get(part)).copied());
         let lanes =
             groups.filter_map(|group| self.groups.get(group.unwrap_or(0))).flat_map(|group| &group.lanes);
-        let most = if target.punts { SHALLOW } else { u32::MAX };
-        let command = u64::from(self.settings.command_size);
+        let (most, command) = (target.most_in_flight(), u64::from(target.geometry.max_bytes));
         lanes.map(|lane| u64::from(lane.place.depth.min(most)) * command).sum()
     }
 
@@ -255,7 +253,7 @@ impl Shared {
         // Where each lane copies at its own pace a buffer is full when the last of them is done: smaller pieces let them end
         // together.
         let whole = self.settings.unit_size;
-        let half = (whole / 2).max(u64::from(self.settings.command_size));
+        let half = (whole / 2).max(u64::from(target.geometry.max_bytes));
         let unit_size = if target.punts { half } else { whole };
         let unit_size = unit_size.next_multiple_of(target.geometry.block as u64);
         let units = units_of(&child, unit_size);

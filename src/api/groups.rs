@@ -190,7 +190,7 @@ impl Shared {
         for (number, (place, kind)) in places.iter().zip(queues).enumerate() {
             let options = LaneOptions {
                 depth: place.depth as usize,
-                command_size: self.settings.command_size,
+                command_size: self.settings.command_sizes.largest(),
                 first_generation: 0,
             };
             let (number, cpus) = (first + number, place.cpus.clone());

@@ -129,7 +129,8 @@ impl Engine {
     pub fn facts(&self, target: &Target) -> Facts {
         let (inner, mut limits) = (&target.inner, Vec::new());
         let mut add = |name, bytes: Option<u64>| limits.extend(bytes.map(|bytes| Limit { name, bytes }));
-        add("command_size", Some(self.shared().settings.command_size.into()));
+        let sizes = self.shared().settings.command_sizes;
+        add("command_size", Some(if inner.punts { sizes.worker } else { sizes.device }.into()));
         let geometry = &inner.geometry;
         if let Some(space) = &inner.namespace {
             add("mdts", space.mdts);

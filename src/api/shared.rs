@@ -7,7 +7,7 @@ use super::groups::Groups;
 use crate::error::{Error, ErrorKind};
 use crate::lane::{Acks, Control, Core, Handle, Inbox, Stop, explain_ring};
 use crate::memory::{AllocOptions, ForkGuard, RegionInner, Releaser, TableRing, alloc, lock, peer};
-use crate::target::TargetInner;
+use crate::target::{CommandSizes, TargetInner};
 use crate::topology::{CpuSet, Lanes, Topology};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
@@ -20,7 +20,7 @@ pub const ANSWER: Duration = Duration::from_secs(5);
 /// What the engine was built with.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    pub command_size: u32,
+    pub command_sizes: CommandSizes,
     pub unit_size: u64,
     pub deadline: Option<Duration>,
     pub grace: Duration,
@@ -151,8 +151,10 @@ impl Shared {
     /// Registers a region with the table ring and every lane. `Err` says why it stays unregistered.
     fn pin(&self, region: &RegionInner) -> Result<crate::memory::Slabs, String> {
         let len = region.len() as u64;
-        let slabs =
-            self.table_ring.add(region, self.settings.command_size).map_err(|e| self.explain_pin(&e, len))?;
+        let slabs = self
+            .table_ring
+            .add(region, self.settings.command_sizes.largest())
+            .map_err(|e| self.explain_pin(&e, len))?;
         let id = region.id;
         region.pinned_at.store(self.core.clock.now(), Ordering::SeqCst);
         match self.tell_lanes(ANSWER + pin_time(len), |acks| Control::AddBuffers { id, slabs, acks }) {

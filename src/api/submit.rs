@@ -30,10 +30,6 @@ pub struct Rejected {
 /// Most extents of a transfer: an extent's number fits 32 bits with room for units.
 pub(super) const MOST_EXTENTS: usize = 1 << 24;
 
-/// Commands of a lane in flight to a file that kernel workers serve, one a ring: more of them only wait there, and
-/// another lane whose worker is free could have them.
-pub const SHALLOW: u32 = 8;
-
 thread_local! {
     /// Which lane of the near ones takes the next small transfer.
     static TURN: Cell<usize> = const { Cell::new(0) };
@@ -249,7 +245,7 @@ impl Shared {
             let group = target.groups.get().and_then(|groups| groups.get(part)).copied().unwrap_or(0);
             let lanes = self.groups.get(group).map_or(1, |group| group.lanes.len() as u32);
             let most = units[part].div_ceil(lanes.max(1));
-            let depth = if target.punts { SHALLOW } else { u32::MAX };
+            let depth = target.most_in_flight();
             let share = Share {
                 handle,
                 class,

@@ -307,7 +307,8 @@ pub struct fullbore_engine_options {
     pub version: u32,
     /// Bits of `fullbore_engine_flag`.
     pub flags: u32,
-    /// Most bytes of a command; 0: 128 KiB. Whole pages of 4096, 4 KiB to 16 MiB.
+    /// Most bytes of a command; 0: 128 KiB, and 512 KiB to a file that threads of the kernel serve (tmpfs). Whole pages of
+    /// 4096, 4 KiB to 16 MiB.
     pub command_size: u32,
     /// Most commands of a lane in flight; 0: 32. 1 to 4096.
     pub lane_depth: u32,

@@ -148,7 +148,8 @@ pub(super) fn entry(request: &Request, files: &[bool]) -> squeue::Entry128 {
         }
         FileRef { fd, .. } => sqe!(Fd(fd), request),
     };
-    entry.user_data(request.user_data)
+    let flags = if request.aside { squeue::Flags::ASYNC } else { squeue::Flags::empty() };
+    entry.user_data(request.user_data).flags(flags)
 }
 
 impl Uring {

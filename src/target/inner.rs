@@ -303,7 +303,13 @@ impl TargetInner {
         let namespace = self.namespace.as_deref().map(numbers);
         let mapped = |dax: &Dax| dax.mapping.window(offset as usize, window.len());
         let mapped = self.dax.as_ref().map_or(Window::empty(), mapped);
-        Request { op, file, offset, window, buffer, namespace, mapped, user_data }
+        Request { op, file, offset, window, buffer, namespace, mapped, user_data, aside: false }
+    }
+
+    /// Most commands of a lane in flight. To a file that kernel workers serve more of them only wait there, and another
+    /// lane whose workers are free could have them.
+    pub fn most_in_flight(&self) -> u32 {
+        if self.punts { ((2 << 20) / self.geometry.max_bytes).clamp(2, 8) } else { u32::MAX }
     }
 
     /// Decodes a queue's result for a command of `asked` bytes: a length or a negative errno; of passthrough 0, a

@@ -13,7 +13,7 @@ mod survey;
 pub use dax::DaxDevice;
 pub use inner::{Closer, Kind, TargetInner};
 pub use nvme::{Controller, Smart, encode as nvme_command, smart};
-pub use open::{OpenOptions, open, open_null};
+pub use open::{CommandSizes, OpenOptions, open, open_null};
 pub use request::{Decoded, Fault, FileRef, Numbers, Op, Request};
 #[cfg(feature = "capi")]
 pub use stripe::MOST as MOST_MEMBERS;

@@ -112,19 +112,39 @@ impl OpenOptions {
     }
 }
 
+/// Most bytes of a command.
+#[derive(Clone, Copy, Debug)]
+pub struct CommandSizes {
+    /// To a device that takes them as they come.
+    pub device: u32,
+    /// To a file that kernel workers serve: each command is handed over to a thread and back.
+    pub worker: u32,
+}
+
+impl CommandSizes {
+    /// What was asked for, or what was measured to be best (benches/RESULTS.md).
+    pub fn of(asked: Option<u32>) -> CommandSizes {
+        CommandSizes { device: asked.unwrap_or(128 << 10), worker: asked.unwrap_or(512 << 10) }
+    }
+
+    pub fn largest(&self) -> u32 {
+        self.device.max(self.worker)
+    }
+}
+
 /// Opens a file, a block device or a NVMe namespace's character device.
 pub fn open(
     path: &Path,
     options: &OpenOptions,
     engine: u64,
-    command_size: u32,
+    sizes: CommandSizes,
 ) -> Result<TargetInner, Error> {
     let name: Arc<str> = path.to_string_lossy().into();
     let kind = kind_of(path, options).and_then(|kind| options.check(kind).map(|()| kind));
     let opened = kind.and_then(|kind| match kind {
-        Kind::Nvme => open_namespace(path, options, &name, engine, command_size),
-        Kind::Dax => open_mapped(path, options, &name, engine, command_size),
-        kind => open_blocks(path, options, kind, &name, engine, command_size),
+        Kind::Nvme => open_namespace(path, options, &name, engine, sizes.device),
+        Kind::Dax => open_mapped(path, options, &name, engine, sizes.device),
+        kind => open_blocks(path, options, kind, &name, engine, sizes),
     });
     opened.map_err(|e| e.on(&name))
 }
@@ -135,7 +155,7 @@ fn open_blocks(
     kind: Kind,
     name: &str,
     engine: u64,
-    command_size: u32,
+    sizes: CommandSizes,
 ) -> Result<TargetInner, Error> {
     if kind == Kind::Block && options.write && !options.force {
         refuse_if_held(path)?;
@@ -144,6 +164,8 @@ fn open_blocks(
     let size = file
         .seek(SeekFrom::End(0))
         .map_err(|e| Error::io("cannot tell its size; is it a device that was unplugged?", &e))?;
+    let punts = ioctl::blocks(file.as_raw_fd());
+    let command_size = if punts { sizes.worker } else { sizes.device };
     let geometry =
         probe::geometry(&file, !options.buffered, command_size).map_err(|e| match e.raw_os_error() {
             Some(libc::EINVAL) => no_direct(),
@@ -152,8 +174,7 @@ fn open_blocks(
     geometry.check()?;
     let mut target = TargetInner::bare(name, engine, kind, geometry, size);
     (target.direct, target.writable) = (!options.buffered, options.write);
-    target.punts = ioctl::blocks(file.as_raw_fd());
-    target.file = Some(file);
+    (target.punts, target.file) = (punts, Some(file));
     match options.create {
         Some(wanted) if size < wanted => target.set_size(wanted)?,
         _ => {}

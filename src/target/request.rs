@@ -48,6 +48,8 @@ pub struct Request {
     /// The same bytes in the target's mapping; empty where it has none.
     pub mapped: Window,
     pub user_data: u64,
+    /// It cannot be asked for without blocking: a kernel worker has it at once, another one if all are at work.
+    pub aside: bool,
 }
 
 /// Why a command failed: an errno and an NVMe status are never taken for one another.

@@ -18,3 +18,4 @@ mod stalls;
 mod stripes;
 mod support;
 mod vm;
+mod workers;
