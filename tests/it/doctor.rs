@@ -231,7 +231,7 @@ fn memlock_of_64_kib_is_named_with_the_command_that_raises_it() {
             assert_eq!(report.path(&file, "host"), ("uring", "uring fixed"));
             assert_eq!(report.value["process"]["registers_memory"], false);
             let remedy = report.remedy("could_be_better", &["to host memory: uring instead of uring fixed"]);
-            assert!(remedy.contains("ulimit -l"), "{remedy}");
+            assert!(remedy.contains("--memlock=unlimited"), "{remedy}");
         },
     );
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
-use crate::args::{BenchArgs, OBJECT};
+use crate::args::{ALIGN, BenchArgs, OBJECT};
 use crate::failure::Failure;
 use crate::kv::{self, Attention, Layout, Model};
 use crate::units::{self, count, human, nanos};
@@ -101,6 +101,7 @@ impl BenchArgs {
         let element =
             kv::element(&kv.kv_dtype).map_err(|why| Failure::Setup(format!("--kv_dtype: {why}")))?;
         let layout = model.layout(kv.tp, kv.tokens, kv.chunk_tokens, element).map_err(Failure::Setup)?;
+        whole_blocks(layout.object, kv.chunk_tokens)?;
         if kv.recompute_s.is_some_and(|seconds| !seconds.is_finite() || seconds <= 0.0) {
             return refuse("--recompute_s is a time in seconds: give one like 1.8");
         }
@@ -110,6 +111,19 @@ impl BenchArgs {
         self.more.request_size = Some(layout.of_rank());
         Ok(Some(KvPlan { model, tp, tokens, chunk_tokens, layout, recompute }))
     }
+}
+
+/// Objects lie at multiples of 4 KiB, which a chunk of few tokens may not fill.
+fn whole_blocks(object: u64, chunk_tokens: u64) -> Result<(), Failure> {
+    let a_token = object / chunk_tokens;
+    let whole = 1 << ALIGN.trailing_zeros().saturating_sub(a_token.trailing_zeros());
+    if object.is_multiple_of(ALIGN) {
+        return Ok(());
+    }
+    refuse(&format!(
+        "--chunk_tokens={chunk_tokens} makes objects of {object} bytes, which are no whole 4 KiB: give --chunk_tokens={}",
+        chunk_tokens.next_multiple_of(whole)
+    ))
 }
 
 fn attention(kv: &KvArgs) -> Result<Attention, Failure> {
@@ -266,6 +280,15 @@ mod tests {
             (Some(8 << 20), Some(20.0))
         );
         assert!(plan().lines(&[], 2).is_empty() && plan().json(&[], 2)["first"].is_null());
+    }
+
+    #[test]
+    fn chunks_that_fill_no_blocks_are_refused_with_the_next_that_do() {
+        // A token of DeepSeek-V3 on a rank: 61 layers, 576 elements of 2 bytes.
+        let token = 61 * 576 * 2;
+        let why = whole_blocks(16 * token, 16).unwrap_err().to_string();
+        assert!(why.ends_with("give --chunk_tokens=32"), "{why}");
+        assert!(whole_blocks(32 * token, 32).is_ok() && whole_blocks(8 << 20, 256).is_ok());
     }
 
     #[test]

@@ -40,6 +40,7 @@ const LONGEST: u64 = 1 << 20;
 
 /// The text of a job file. A device named by mistake is not read from end to end.
 fn text_of(path: &Path) -> Result<String, String> {
+    let path = if path == Path::new("-") { Path::new("/dev/stdin") } else { path };
     let meta = fs::metadata(path).map_err(|error| error.to_string())?;
     if meta.is_dir() || meta.file_type().is_block_device() || meta.len() > LONGEST {
         return Err("it is no job file (a file or device to measure is named by --filename)".into());
@@ -118,10 +119,9 @@ impl Reader<'_> {
         let value = value.map_err(|why| refuse_line(file, number, format!("{name}: {why}")))?;
         let setting = Setting::new(name, value.as_deref(), at)?;
         if setting.key.name == "name" {
-            // As in fio: the section has another name.
-            match self.sections.last_mut().filter(|_| !self.in_global) {
-                Some(section) => section.name = setting.text().to_owned(),
-                None => return Err(setting.refuse("[global] has no name: give it in a section of its own")),
+            // As in fio: the section has another name. In [global] it names nothing, as each section has one.
+            if let Some(section) = self.sections.last_mut().filter(|_| !self.in_global) {
+                section.name = setting.text().to_owned();
             }
         } else if self.in_global {
             self.defaults.push(setting);

@@ -185,6 +185,8 @@ mod tests {
             ("numjob", "did you mean numjobs?"),
             ("bssplit", "fio has this key and fullbore does not: "),
             ("zonesize", "fio has this key and fullbore does not: "),
+            ("thp", "fio has this key and fullbore does not: "),
+            ("minimal", "output-format=csv"),
             ("qqqqqqqqq", "--help-all"),
         ] {
             let why = find(name).unwrap_err();

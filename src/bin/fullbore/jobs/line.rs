@@ -9,7 +9,8 @@ use crate::failure::Failure;
 
 /// A word that names a key: without its hyphens, and the value behind `=`.
 fn option(word: &str) -> Option<(&str, Option<&str>)> {
-    let text = word.strip_prefix("--").or_else(|| word.strip_prefix('-'))?;
+    // A hyphen alone is a job file: the standard input.
+    let text = word.strip_prefix("--").or_else(|| word.strip_prefix('-').filter(|rest| !rest.is_empty()))?;
     Some(text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value))))
 }
 

@@ -145,13 +145,15 @@ arms*: a serial loop, then the engine with 1 to 32 objects in flight, each byte 
   is not there is made, filled with content of ours before the clock starts, and stays (`unlink=1` removes it). A file that an
   earlier job of the same run made may be written.
 - **What rates are held against**: `compare` and `ceilings` are measured after all jobs, and are in `fullbore.beyond` of the
-  JSON. Of NVMe namespaces `fullbore.smart` has what the drive's SMART log counted while the jobs ran (as root; all users of the
+  JSON (csv has rows alone). Of NVMe namespaces `fullbore.smart` has what the drive's SMART log counted while the jobs ran (as root; all users of the
   drive, whole units of 512000 bytes; what ran in a `ramp_time` is in it and not in ours) beside our bytes.
 - **Content is checked after the clock** (`verify`): no check is in the time that is measured.
 - A job's files are opened when its turn comes, after those before a `stonewall` have ended.
-- **Sizes**: k, m, g and t are powers of 1024, with or without b or ib behind. No sums in values.
+- **Sizes**: k, m, g and t are powers of 1024, with or without b or ib behind (fio's 16kib is 16000 bytes, unless
+  kb_base=1000). No sums in values.
 - **Job files**: `;` and `#` begin comments anywhere in a line, as in fio. `${NAME}` that is not set is an error, where fio puts
-  in nothing. A key that stands alone is 1 where it is a bool, too. `$jobname` and its like are not known.
+  in nothing. A key that stands alone is 1 where it is a bool, too. `$jobname` and its like are not known. `-` is the standard
+  input, as in fio.
 - **Nothing is passed over in silence**: a key that is not in the tables below, or a value that cannot be had, ends the run
   before it starts, with the place where it stood.
 - The JSON has fio's fields, and in each job an object `fullbore`: path and reason, lanes, bytes by path, commands and

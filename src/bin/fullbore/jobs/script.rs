@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::keys::{self, Key, Kind};
 use crate::failure::Failure;
-use crate::units;
+use crate::units::{self, quoted};
 
 /// Where a setting stood.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,12 +87,6 @@ impl Setting {
             _ => quoted(&format!("--{}={}", self.key.name, self.text())),
         }
     }
-}
-
-/// A word as a shell takes it.
-pub fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=./:,%+@^".contains(c);
-    if word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }
 
 /// One line: where, what, and why not.

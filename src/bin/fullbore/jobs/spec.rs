@@ -9,10 +9,11 @@ use fullbore::Lanes;
 use super::replay::Replay;
 use super::script::{Section, Setting};
 use super::value::{self, Amount};
-use super::words::{Pattern, Theirs, ioengine, mem_policy, memory, only_on, pages, positive, rival};
+use super::words::{Pattern, Theirs, checks, ioengine, mem_policy, memory, only_on, pages, positive, rival};
 use crate::failure::Failure;
 use crate::member;
 use crate::options::Rival;
+use crate::place::is_device_name;
 use crate::{args, units};
 
 /// Where buffers are.
@@ -231,7 +232,7 @@ impl Job {
             "invalidate" => self.invalidate = s.is_on(),
             "rate" => self.rate = s.parse(|text| value::pair(text, units::size))?.map(positive),
             "rate_iops" => self.rate_iops = s.parse(|text| value::pair(text, value::int))?.map(positive),
-            "verify" => self.verify = !matches!(s.text(), "0" | "none"),
+            "verify" => self.verify = s.parse(checks)?,
             "do_verify" => self.do_verify = s.is_on(),
             "verify_fatal" => self.verify_fatal = s.is_on(),
             "randseed" => self.randseed = s.parse(value::int)?,
@@ -335,6 +336,10 @@ impl Job {
     fn finish(&mut self) -> Result<(), Failure> {
         let name = self.name.clone();
         let refuse = |why: &str| Err(Failure::Setup(format!("job {name}: {why}")));
+        // As in fio: [/dev/sdb] is that device, not a file that is called so.
+        if self.files.is_empty() && is_device_name(Path::new(&name)) {
+            self.files.push(PathBuf::from(&name));
+        }
         if self.time_based && self.runtime.is_none() {
             return refuse("time_based needs a time: add runtime=10s");
         }

@@ -259,6 +259,8 @@ fn refusals_of_the_command_line_are_one_line_with_a_remedy() {
         "--name=a --rw=trim",
         "--name=a --rw=randread:8",
         "--name=a --rw=sideways",
+        "--name=a --verify=sha9",
+        "--name=a --verify=off",
         "--name=a --iodepth=0",
         "--name=a --iodepth=5000",
         "--name=a --numjobs=257",
@@ -300,6 +302,20 @@ fn refusals_of_the_command_line_are_one_line_with_a_remedy() {
     }
 }
 
+/// As fio's own examples have them.
+#[test]
+fn a_name_in_global_names_nothing_and_a_device_names_itself() {
+    let path =
+        written("names", "[global]\nname=seq\nsize=1m\n[/dev/sdb]\n[b]\nfilename=/c\n[c]\nverify=md5\n");
+    let all = jobs(&path.display().to_string()).unwrap();
+    fs::remove_file(&path).unwrap();
+    let found: Vec<_> = all.iter().map(|job| (&*job.name, job.files.clone(), job.verify)).collect();
+    let file = |name: &str| vec![name.into()];
+    let wanted = [("/dev/sdb", file("/dev/sdb"), false), ("b", file("/c"), false), ("c", Vec::new(), true)];
+    assert_eq!(found, wanted);
+    assert!(line::asks_for_jobs(&words("-")), "the standard input is a job file");
+}
+
 #[test]
 fn refusals_of_job_files_say_where() {
     for (text, at) in [
@@ -315,7 +331,7 @@ fn refusals_of_job_files_say_where() {
         ("[a]\nzonesize=1m\n", ":2: zonesize=1m: fio has this key and fullbore does not"),
         ("[a]\nrequests=8\n", ":2: requests=8: it is of the table of arms"),
         ("[a]\ninclude none.inc\n", ":2: include none.inc: "),
-        ("[global]\nname=x\n", ":2: name=x: [global] has no name"),
+        ("[global]\nname=x\n", ": no job in it"),
         ("[global]\nbs=4k\n", ": no job in it"),
     ] {
         let path = written("refused", text);

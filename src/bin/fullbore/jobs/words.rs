@@ -105,6 +105,39 @@ pub fn ioengine(text: &str) -> Result<Option<(String, Theirs)>, String> {
     Ok(Some((text.to_owned(), theirs)))
 }
 
+/// fio's methods of `verify`; each means ours.
+const METHODS: [&str; 20] = [
+    "md5",
+    "crc64",
+    "crc32",
+    "crc32c",
+    "crc32c-intel",
+    "crc16",
+    "crc7",
+    "sha1",
+    "sha256",
+    "sha512",
+    "sha3-224",
+    "sha3-256",
+    "sha3-384",
+    "sha3-512",
+    "xxhash",
+    "meta",
+    "pattern",
+    "pattern_hdr",
+    "null",
+    "1",
+];
+
+/// Whether content is checked.
+pub fn checks(text: &str) -> Result<bool, String> {
+    match text {
+        "0" | "none" => Ok(false),
+        _ if METHODS.contains(&text) => Ok(true),
+        _ => Err(format!("`{text}` is no method of fio's: write 1, or 0 for no check")),
+    }
+}
+
 pub fn memory(text: &str) -> Result<Vec<u32>, String> {
     match text {
         "host" | "malloc" | "shm" | "mmap" | "mmaphuge" | "shmhuge" => Ok(Vec::new()),

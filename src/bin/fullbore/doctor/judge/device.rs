@@ -2,7 +2,7 @@
 
 use super::{About, Finding, Notes};
 use crate::doctor::facts::{Device, Disk, Link, Machine, Measured, Opened, Refusal, What};
-use crate::units::{count, human};
+use crate::units::{count, human, quoted};
 use fullbore::ErrorKind;
 use fullbore::machine::{CpuSet, QueueKind};
 
@@ -37,12 +37,16 @@ pub fn findings(device: &Device, machine: &Machine) -> Vec<Finding> {
 
 /// What helps against a refusal to open it.
 fn mend(device: &Device, refusal: &Refusal) -> String {
-    let path = &device.path;
+    let path = quoted(&device.path);
     let readable = device.access.is_some_and(|access| access.read);
     match (refusal.kind, refusal.errno) {
         (_, Some(libc::EACCES | libc::EPERM)) if device.what == What::Folder => format!("ls -ld {path}; id"),
         (_, Some(libc::EACCES | libc::EPERM)) if !readable => {
             format!("sudo setfacl -m u:$(id -un):r {path}   # :rw to write; or a udev rule, or run as root")
+        }
+        // Its mode lets the process in and the kernel does not: a container's own list of devices.
+        (_, Some(libc::EACCES | libc::EPERM)) if device.what == What::Block => {
+            format!("docker run --device={path} ...   # in no container: sudo fullbore doctor {path}")
         }
         (_, Some(libc::EACCES | libc::EPERM)) => {
             format!("sudo fullbore doctor {path}   # or Linux 6.2 and later; docker: --device={path}")
@@ -96,7 +100,7 @@ fn limits(device: &Device, opened: &Opened, notes: &mut Notes) {
 
 /// Of files: what the file system does not do.
 fn file(device: &Device, opened: &Opened, notes: &mut Notes) {
-    let path = &device.path;
+    let path = quoted(&device.path);
     if let Some(why) = &device.direct_refused {
         notes.better(
             format!("every byte goes through the page cache: {why}"),

@@ -37,6 +37,10 @@ fn what_cannot_be_opened_is_broken_with_the_command_that_opens_it() {
         "setfacl -m u:$(id -un):r /dev/x",
     );
     one(&refused(What::Nvme, eacces, permission, true), Level::Broken, "refused", "6.2");
+    one(&refused(What::Block, libc::EPERM, permission, true), Level::Broken, "refused", "--device=/dev/x");
+    let mut blank = refused(What::Folder, eacces, permission, false);
+    blank.path = "/data/k v".into();
+    one(&blank, Level::Broken, "refused", "ls -ld '/data/k v'; id");
     one(&refused(What::Folder, eacces, permission, false), Level::Broken, "refused", "ls -ld /dev/x");
     one(
         &refused(What::Other, libc::ENOENT, ErrorKind::NotFound, false),

@@ -2,6 +2,7 @@
 
 use super::{About, Finding, Notes};
 use crate::doctor::facts::{Device, Memory, Pair, What};
+use crate::units::quoted;
 use fullbore::Path;
 
 pub fn findings(pair: &Pair, device: &Device) -> Vec<Finding> {
@@ -80,10 +81,10 @@ fn hint(device: &Device, memory: &Memory) -> String {
 fn mend(device: &Device, pair: &Pair, path: Path) -> String {
     let unfixed = device.opened().is_some_and(|opened| opened.facts.unregistered.is_some());
     match path {
-        Path::FixedBuffered | Path::Buffered => format!("df -T {}   # ext4, xfs: they take O_DIRECT", device.path),
+        Path::FixedBuffered | Path::Buffered => format!("df -T {}   # ext4, xfs: they take O_DIRECT", quoted(&device.path)),
         Path::UringCmd if unfixed => "uname -r   # run a newer kernel: 6.2 or later".into(),
         Path::Plain | Path::UringCmd => {
-            "ulimit -l unlimited   # systemd: LimitMEMLOCK=infinity; docker: --ulimit memlock=-1".into()
+            "sudo prlimit --pid $$ --memlock=unlimited:unlimited   # systemd: LimitMEMLOCK=infinity; docker: --ulimit memlock=-1".into()
         }
         Path::PinnedBounce if device.opened().is_some_and(|opened| opened.facts.kind == "dax") => {
             "nvidia-smi conf-compute -f; dmesg | grep -e NVRM -e Xid   # why the driver registers no host memory".into()

@@ -30,8 +30,8 @@ fn the_best_path_of_every_pair_is_well() {
 #[test]
 fn a_worse_path_has_the_command_that_opens_the_better_one() {
     let gpu = Memory::Gpu(0);
-    is(&namespace(), Memory::Host, Path::UringCmd, Level::Better, "ulimit -l");
-    is(&file(), Memory::Host, Path::Plain, Level::Better, "ulimit -l");
+    is(&namespace(), Memory::Host, Path::UringCmd, Level::Better, "--memlock=unlimited");
+    is(&file(), Memory::Host, Path::Plain, Level::Better, "--memlock=unlimited");
     is(&file(), Memory::Host, Path::FixedBuffered, Level::Better, "df -T /data/kv");
     is(&dax(), gpu.clone(), Path::PinnedBounce, Level::Better, "NVRM");
     is(&namespace(), gpu, Path::PinnedBounce, Level::Better, "gdscheck");

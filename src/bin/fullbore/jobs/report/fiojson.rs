@@ -51,8 +51,10 @@ fn options(settings: &[Setting]) -> Value {
 }
 
 fn job(script: &Script, one: &Shown<'_>, all: &[Shown<'_>], elapsed: Duration, bins: bool) -> Value {
-    let counts = &one.counts;
+    let (counts, spread) = (&one.counts, &one.counts.spread);
+    let total = counts.ways.iter().map(|way| way.ios).sum();
     let ran = one.timing.sum.as_secs_f64().max(1e-9);
+    // In fio's order: percentiles, bins and depths that are gone through in turn are to rise.
     let mut job = json!({
         "jobname": one.job.name,
         "groupid": one.group,
@@ -73,6 +75,9 @@ fn job(script: &Script, one: &Shown<'_>, all: &[Shown<'_>], elapsed: Duration, b
         "iodepth_level": distribution(&["1", "2", "4", "8", "16", "32", ">=64"], &counts.depth),
         "iodepth_submit": distribution(&BATCHES, &counts.submit),
         "iodepth_complete": distribution(&BATCHES, &counts.complete),
+        "latency_ns": times(&shares(&spread.ns, total, 0.01)),
+        "latency_us": times(&shares(&spread.us, total, 0.01)),
+        "latency_ms": times(&shares(&spread.ms, total, 0.01)),
         "latency_depth": one.job.iodepth,
         "latency_target": 0,
         "latency_percentile": 100.0,
@@ -83,11 +88,6 @@ fn job(script: &Script, one: &Shown<'_>, all: &[Shown<'_>], elapsed: Duration, b
     if let Some(description) = &one.job.description {
         job["desc"] = description.as_str().into();
     }
-    let total = counts.ways.iter().map(|way| way.ios).sum();
-    let spread = &counts.spread;
-    job["latency_ns"] = times(&shares(&spread.ns, total, 0.01));
-    job["latency_us"] = times(&shares(&spread.us, total, 0.01));
-    job["latency_ms"] = times(&shares(&spread.ms, total, 0.01));
     job
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::numbers::{Unit, short, unit_of};
+use super::numbers::{Unit, short, unit_of, within};
 use super::{Disk, Job, Shown};
 use crate::jobs::run::stats::{BOUNDS, READ, Sum, WRITE, shares};
 use crate::jobs::sweep;
@@ -136,10 +136,10 @@ fn way(out: &mut String, one: &Shown<'_>, way: usize, all: &[Shown<'_>]) {
 
 fn times(out: &mut String, name: &str, sum: &Sum) {
     let (unit, scale) = unit_of(sum.min, sum.max, sum.stddev());
-    let scaled = |ns: u64| short((ns as f64 / scale) as u64, false, Unit::None);
+    let scaled = |ns: u64| within((ns as f64 / scale) as u64, 6, false, Unit::None);
     let _ = writeln!(
         out,
-        "    {name} ({unit}): min={}, max={}, avg={:5.2}, stdev={:5.2}",
+        "    {name} ({unit}): min={:>5}, max={:>5}, avg={:5.2}, stdev={:5.2}",
         scaled(sum.min),
         scaled(sum.max),
         sum.mean / scale,

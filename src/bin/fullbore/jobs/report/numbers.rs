@@ -9,12 +9,16 @@ pub enum Unit {
 }
 
 /// `1082MiB/s`, `16.0KiB`, `12.3k`: at most four digits, in powers of 1024 or of 1000.
-pub fn short(mut number: u64, binary: bool, unit: Unit) -> String {
-    const DIGITS: usize = 4;
+pub fn short(number: u64, binary: bool, unit: Unit) -> String {
+    within(number, 4, binary, unit)
+}
+
+/// With at most so many digits.
+pub fn within(mut number: u64, most: usize, binary: bool, unit: Unit) -> String {
     let step: u64 = if binary { 1024 } else { 1000 };
     let digits = |number: u64| number.to_string().len();
     let (mut power, mut rest) = (0, 0);
-    while digits(number) > DIGITS && power < 6 {
+    while digits(number) > most && power < 6 {
         rest = number % step;
         number /= step;
         power += 1;
@@ -29,15 +33,16 @@ pub fn short(mut number: u64, binary: bool, unit: Unit) -> String {
         Unit::Byte => "B",
         Unit::BytePerSecond => "B/s",
     };
-    let room = DIGITS - digits(number).min(DIGITS);
+    let room = most - digits(number).min(most);
     if power == 0 || room < 2 {
         let up = u64::from(power > 0 && rest >= step / 2);
         return format!("{}{prefix}{unit}", number + up);
     }
-    // Cut, not rounded, so that 9.99 never becomes 10.00.
     let decimals = room - 1;
     let scale = 10u64.pow(decimals as u32);
-    format!("{number}.{:0decimals$}{prefix}{unit}", rest * scale / step)
+    // Rounded, and what comes to a whole is carried (fio drops it there).
+    let part = (rest * scale + step / 2) / step;
+    format!("{}.{:0decimals$}{prefix}{unit}", number + part / scale, part % scale)
 }
 
 /// The unit in which times are shown: its name, and what they are divided by.
@@ -62,13 +67,19 @@ mod tests {
             (1 << 20, true, Unit::Byte, "1024KiB"),
             (1082 << 20, true, Unit::BytePerSecond, "1082MiB/s"),
             (10_800_000, false, Unit::BytePerSecond, "10.8MB/s"),
-            (10_800_000, true, Unit::BytePerSecond, "10.2MiB/s"),
+            (10_800_000, true, Unit::BytePerSecond, "10.3MiB/s"),
+            (33_554_432, false, Unit::Byte, "33.6MB"),
+            (20_971_520, false, Unit::BytePerSecond, "21.0MB/s"),
             (8658, false, Unit::None, "8658"),
             (12_345, false, Unit::None, "12.3k"),
             (123_567, false, Unit::None, "124k"),
             (0, true, Unit::Byte, "0B"),
         ] {
             assert_eq!(short(number, binary, unit), text, "{number}");
+        }
+        // fio's times have six digits.
+        for (number, text) in [(117_327, "117327"), (4_089_512, "4089.5k"), (9_229_160, "9229.2k")] {
+            assert_eq!(within(number, 6, false, Unit::None), text);
         }
     }
 

@@ -123,10 +123,24 @@ impl Course {
     }
 
     fn deal(&mut self) -> Io {
-        if let Some(replay) = self.replay.clone() {
-            return self.replayed(&replay);
+        match self.replay.clone() {
+            Some(replay) => self.replayed(&replay),
+            None => self.deal_to(self.way()),
         }
-        let way = self.way();
+    }
+
+    /// The next I/O; of a mix the other way's, where that may go sooner: rates win over the mix, as in fio.
+    pub fn peek_by(&mut self, pace: &Pace, now: Instant) -> Option<Io> {
+        let io = self.peek()?;
+        let mixed = self.pattern.is_mixed() && (1..100).contains(&self.percent_read) && self.replay.is_none();
+        if mixed && pace.is_ahead(io.way, now) {
+            self.dealt[io.way] -= 1;
+            self.next = Some(self.deal_to(1 - io.way));
+        }
+        self.next
+    }
+
+    fn deal_to(&mut self, way: usize) -> Io {
         // In order, reads and writes each go over the files by themselves; at random each object is hit once by either.
         let turn = if self.pattern.random { self.dealt[READ] + self.dealt[WRITE] } else { self.dealt[way] };
         self.dealt[way] += 1;
@@ -184,6 +198,12 @@ impl Pace {
         let bytes = self.bytes[way].map(|rate| after(self.done[way].0, rate));
         let ios = self.ios[way].map(|rate| after(self.done[way].1, rate));
         Some(self.start + bytes.max(ios)?)
+    }
+
+    /// Whether that way has to wait, and the other one less.
+    fn is_ahead(&self, way: usize, now: Instant) -> bool {
+        let [this, other] = [way, 1 - way].map(|way| self.due(way).unwrap_or(self.start));
+        this > now && other < this
     }
 
     /// The same of an I/O that is not to be submitted until so long after the start.
@@ -266,6 +286,36 @@ mod tests {
         let (course, start) = (Course::new(&job, span.to_vec(), 5, 7), Instant::now());
         let due = |n: usize| Pace::new(&job, start).due_at(ios[n].way, course.at(ios[n]));
         assert_eq!((due(0), due(3)), (None, Some(start + Duration::from_millis(2))));
+    }
+
+    #[test]
+    fn rates_win_over_the_mix() {
+        let span = [Span { target: 0, start: 0, count: 1000 }];
+        let of = |line: &str| {
+            let job = job(&format!("{line} --rw=randrw --bs=64k"));
+            let (mut course, start) = (Course::new(&job, span.to_vec(), u64::MAX, 7), Instant::now());
+            let (mut pace, mut now, mut ios) = (Pace::new(&job, start), start, Vec::new());
+            while now < start + Duration::from_secs(2) && ios.len() < 500 {
+                let io = course.peek_by(&pace, now).unwrap();
+                now = now.max(pace.due(io.way).unwrap_or(now));
+                course.take();
+                pace.submitted(io.way, io.len);
+                ios.push(io);
+            }
+            let reads = ios.iter().filter(|io| io.way == READ).count();
+            let mut objects: Vec<u64> = ios.iter().map(|io| io.object).collect();
+            objects.sort_unstable();
+            objects.dedup();
+            assert_eq!(objects.len(), ios.len(), "{line}: each object once");
+            (reads, ios.len() - reads)
+        };
+        let near = |n: usize, wanted: usize| n.abs_diff(wanted) <= 2;
+        let (reads, writes) = of("--rate=8m,2m");
+        assert!(near(reads, 256) && near(writes, 64), "{reads} {writes}");
+        let (reads, writes) = of("--rate=,2m");
+        assert!(reads > 400 && writes < 100, "what has no rate goes on: {reads} {writes}");
+        let (reads, writes) = of("--rate=8m,2m --rwmixread=100");
+        assert!(near(reads, 256) && writes == 0, "{reads} {writes}");
     }
 
     #[test]

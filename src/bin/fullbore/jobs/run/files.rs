@@ -25,14 +25,15 @@ const CHUNK: usize = 4 << 20;
 
 /// The files of a clone of a job.
 pub fn names(job: &Job, clone: usize) -> Vec<PathBuf> {
+    if !job.files.is_empty() {
+        // All clones share them, in the first folder. An absolute name stays what it is.
+        let folder = job.directories.first().cloned().unwrap_or_default();
+        return job.files.iter().map(|file| folder.join(file)).collect();
+    }
     let folder = match job.directories.len() {
         0 => PathBuf::new(),
         several => job.directories[clone % several].clone(),
     };
-    if !job.files.is_empty() {
-        // An absolute name stays what it is.
-        return job.files.iter().map(|file| folder.join(file)).collect();
-    }
     // A slash in a job's name is no folder.
     let name = job.name.replace('/', "_");
     (0..job.nrfiles).map(|file| folder.join(format!("{name}.{clone}.{file}"))).collect()
@@ -159,7 +160,8 @@ impl Made {
 /// Makes a file full of content. One that is not whole does not stay. `Err(None)`: Ctrl-C.
 fn make(job: &Job, path: &Path, bytes: u64, seed: u64) -> Result<(), Option<String>> {
     let say = |error: io::Error| {
-        Some(format!("making it: {}: free space, or name another file in filename", why(&error)))
+        let first = if error.kind() == io::ErrorKind::NotFound { "make its folder" } else { "free space" };
+        Some(format!("making it: {}: {first}, or name another file in filename", why(&error)))
     };
     let new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(say)?;
     let made = MadeFile::new(path.to_owned());
@@ -200,6 +202,7 @@ mod tests {
         assert_eq!(named("", 1), ["a.1.0"]);
         assert_eq!(named("--nrfiles=2 --directory=/x:/y", 3), ["/y/a.3.0", "/y/a.3.1"]);
         assert_eq!(named("--filename=b:/c --directory=/x", 0), ["/x/b", "/c"]);
+        assert_eq!(named("--filename=b --directory=/x:/y", 1), ["/x/b"]);
     }
 
     #[test]

@@ -168,7 +168,7 @@ impl<'a> Worker<'a> {
         let mut submitted = Vec::new();
         let mut due = None;
         while !self.over && !self.free.is_empty() {
-            let Some(io) = self.course.peek() else { break };
+            let Some(io) = self.course.peek_by(pace, now) else { break };
             due = pace.due_at(io.way, self.course.at(io)).filter(|&due| due > now);
             if due.is_some() {
                 break;
