@@ -9,7 +9,7 @@ use crate::failure::Failure;
 
 /// A word that names a key: without its hyphens, and the value behind `=`.
 fn option(word: &str) -> Option<(&str, Option<&str>)> {
-    let text = word.strip_prefix("--").or_else(|| word.strip_prefix('-'))?;
+    let text = word.strip_prefix("--").or_else(|| word.strip_prefix('-').filter(|rest| !rest.is_empty()))?;
     Some(text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value))))
 }
 
@@ -92,7 +92,8 @@ pub fn read(words: &[String], env: &dyn Fn(&str) -> Option<String>) -> Result<Sc
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let Some((name, value)) = option(word) else {
-            reader.script.files.push(PathBuf::from(word));
+            // As in fio, a hyphen alone is a job file on stdin.
+            reader.script.files.push(PathBuf::from(if word == "-" { "/dev/stdin" } else { word }));
             continue;
         };
         let bare = matches!(keys::find(name), Ok(key) if key.kind == Kind::Bool);
@@ -122,6 +123,9 @@ pub fn read(words: &[String], env: &dyn Fn(&str) -> Option<String>) -> Result<Sc
         .filter(|setting| setting.key.name == "section")
         .map(|setting| setting.text().to_owned())
         .collect();
+    if let ([], Some(setting)) = (&script.files[..], script.run_setting("section")) {
+        return Err(setting.refuse("it picks sections of job files: name one, or leave it out"));
+    }
     for file in script.files.clone() {
         let mut sections = ini::read(&file, &defaults, env)?;
         sections.retain(|section| wanted.is_empty() || wanted.contains(&section.name));

@@ -57,7 +57,13 @@ pub const THEIRS: &[Key] = &[
         "bytes of all files of the job together, and of its I/O",
         "a file that is there is not made longer: one that is too short is refused",
     ),
-    key("filesize", &[], (Size, Job), "bytes of each file", "of a file that is made"),
+    key(
+        "filesize",
+        &[],
+        (Size, Job),
+        "bytes of each file",
+        "of a file that is made; of one that is there no more is used",
+    ),
     key("io_size", &["io_limit"], (Amount, Job), "bytes of I/O, which may be less or more than size", ""),
     key("number_ios", &[], (Int, Job), "I/Os after which the job ends", ""),
     key(

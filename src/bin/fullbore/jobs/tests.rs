@@ -353,3 +353,25 @@ fn every_key_of_jobs_is_read_by_jobs() {
         }
     }
 }
+
+#[test]
+fn what_cannot_be_had_is_said_before_anything_runs() {
+    for (line, part) in [
+        ("--name=a --verify=crc32d", "no method"),
+        ("--name=a --section=b", "name one"),
+        ("--name=a --iodepth=4096 --numjobs=64", "65536"),
+        ("--name=a --size=1m --compare=fio --offset=4k", "from its start"),
+    ] {
+        let why = jobs(line).unwrap_err().to_string();
+        assert!(why.contains(part) && !why.contains('\n'), "{line}: {why}");
+    }
+    assert!(job("--verify=md5").verify && !job("--verify=off").verify && !job("--verify=null").verify);
+    assert_eq!((job("--io_size=0").io_size, job("--filesize=0").filesize), (None, None));
+    // What is no job file is neither searched for a name like it, nor printed in full.
+    let path = written("noise", &format!("[a]\n{}\u{7}=1\n", "x".repeat(1 << 19)));
+    let why = jobs(&path.display().to_string()).unwrap_err().to_string();
+    assert!(why.len() < 500 && why.contains("no such key"), "{why}");
+    fs::write(&path, "\u{feff}[a]\r\nbs=8k\r\n").unwrap();
+    assert_eq!(jobs(&path.display().to_string()).unwrap()[0].bs, 8192);
+    fs::remove_file(&path).unwrap();
+}

@@ -60,6 +60,37 @@ pub fn rival(text: &str) -> Result<Rival, String> {
     }
 }
 
+/// fio's methods of checking content. All of them mean ours.
+const METHODS: [&str; 18] = [
+    "md5",
+    "crc64",
+    "crc32c",
+    "crc32c-intel",
+    "crc32",
+    "crc16",
+    "crc7",
+    "xxhash",
+    "sha512",
+    "sha256",
+    "sha1",
+    "sha3-224",
+    "sha3-256",
+    "sha3-384",
+    "sha3-512",
+    "meta",
+    "pattern",
+    "pattern_hdr",
+];
+
+/// Whether content is checked.
+pub fn verify(text: &str) -> Result<bool, String> {
+    match text {
+        "none" | "null" => Ok(false),
+        _ if METHODS.contains(&text) => Ok(true),
+        _ => units::switch(text).map_err(|_| format!("`{text}` is no method: write 1, or 0 for no check")),
+    }
+}
+
 /// What fio engine the job names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Theirs {

@@ -47,6 +47,8 @@ pub struct Course {
     /// How many there are.
     total: u64,
     next: Option<Io>,
+    /// One that was dealt before it, and waits while a mix goes on the other way.
+    aside: Option<Io>,
 }
 
 /// Bits that look random, of a counter.
@@ -70,14 +72,35 @@ impl Course {
             dealt: [0; 2],
             total,
             next: None,
+            aside: None,
         }
     }
 
     /// The next I/O, which stays the next until it is taken.
     pub fn peek(&mut self) -> Option<Io> {
-        if self.next.is_none() && self.dealt[READ] + self.dealt[WRITE] < self.total {
-            self.next = Some(self.deal());
+        if self.next.is_none() {
+            self.next = self.aside.take().or_else(|| self.is_more().then(|| self.deal()));
         }
+        self.next
+    }
+
+    fn is_more(&self) -> bool {
+        self.dealt[READ] + self.dealt[WRITE] < self.total
+    }
+
+    /// Of a mix: one of the other way, which is now the next. As in fio, a way that is ahead of its rate does not hold up the
+    /// other.
+    pub fn turn(&mut self) -> Option<Io> {
+        let waits = self.next?;
+        if !self.pattern.is_mixed() || self.replay.is_some() || !(1..100).contains(&self.percent_read) {
+            return None;
+        }
+        let other = match self.aside.take() {
+            Some(other) => other,
+            None if self.is_more() => self.deal_way(READ + WRITE - waits.way),
+            None => return None,
+        };
+        (self.aside, self.next) = (Some(waits), Some(other));
         self.next
     }
 
@@ -126,7 +149,10 @@ impl Course {
         if let Some(replay) = self.replay.clone() {
             return self.replayed(&replay);
         }
-        let way = self.way();
+        self.deal_way(self.way())
+    }
+
+    fn deal_way(&mut self, way: usize) -> Io {
         // In order, reads and writes each go over the files by themselves; at random each object is hit once by either.
         let turn = if self.pattern.random { self.dealt[READ] + self.dealt[WRITE] } else { self.dealt[way] };
         self.dealt[way] += 1;
@@ -151,9 +177,8 @@ pub fn total(job: &Job, spans: &[Span]) -> u64 {
         return u64::MAX;
     }
     let all: u64 = spans.iter().map(|span| span.count).sum();
-    let once = job.io_size.map_or(all, |size| (size.of(all * job.bs) / job.bs).max(1));
-    let ios = once.saturating_mul(job.loops);
-    job.number_ios.map_or(ios, |most| most.min(ios))
+    let once = job.io_size.map_or(all, |size| size.of(all * job.bs).div_ceil(job.bs).max(1));
+    job.number_ios.map_or(once, |most| most.min(once)).saturating_mul(job.loops)
 }
 
 /// Bytes of so many I/Os, for the live line.
@@ -252,6 +277,34 @@ mod tests {
             let writes: Vec<u64> = ios.iter().filter(|io| io.way == WRITE).map(|io| io.object).collect();
             assert!(writes.windows(2).all(|two| two[1] == (two[0] + 1) % 1000));
         }
+    }
+
+    #[test]
+    fn a_mix_turns_to_the_other_way_and_loses_nothing() {
+        let span = [Span { target: 0, start: 0, count: 100 }];
+        for line in ["--rw=rw", "--rw=randrw"] {
+            let mut course = Course::new(&job(line), span.to_vec(), 100, 7);
+            let (mut objects, mut last) = (Vec::new(), None);
+            while let Some(mut io) = course.peek() {
+                // Writes are late: they come when there are no reads left.
+                if io.way == WRITE
+                    && let Some(other) = course.turn()
+                {
+                    assert_eq!((other.way, course.peek()), (READ, Some(other)));
+                    io = other;
+                }
+                last = Some(io.way);
+                course.take();
+                objects.push(io.object);
+            }
+            assert_eq!((objects.len(), last), (100, Some(WRITE)), "{line}");
+            if line == "--rw=randrw" {
+                objects.sort_unstable();
+                assert!(objects.into_iter().eq(0..100));
+            }
+        }
+        let mut course = Course::new(&job("--rw=read"), span.to_vec(), 100, 7);
+        assert!(course.peek().is_some() && course.turn().is_none());
     }
 
     #[test]

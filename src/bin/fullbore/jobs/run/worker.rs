@@ -168,8 +168,12 @@ impl<'a> Worker<'a> {
         let mut submitted = Vec::new();
         let mut due = None;
         while !self.over && !self.free.is_empty() {
-            let Some(io) = self.course.peek() else { break };
+            let Some(mut io) = self.course.peek() else { break };
             due = pace.due_at(io.way, self.course.at(io)).filter(|&due| due > now);
+            if let (Some(later), Some(other)) = (due, due.and_then(|_| self.course.turn())) {
+                io = other;
+                due = pace.due(io.way).filter(|&due| due > now).map(|due| due.min(later));
+            }
             if due.is_some() {
                 break;
             }
