@@ -112,7 +112,7 @@ pub struct BenchArgs {
     /// Check every byte where it landed; --verify=0 does not
     #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
           default_missing_value = "1", default_value = "1", hide_default_value = true,
-          value_name = "1", value_parser = units::switch)]
+          value_name = "1", value_parser = crate::jobs::checks)]
     pub verify: bool,
     /// Let --rw=write overwrite an existing file or device
     #[arg(long, alias = "allow_destructive")]
@@ -212,7 +212,7 @@ const DEPTHS: [usize; 6] = [1, 2, 4, 8, 16, 32];
 pub const OBJECT: u64 = 20 << 20;
 const DEFAULT_SIZE: u64 = 1 << 30;
 /// What an engine has under way at most.
-const MOST_TRANSFERS: usize = 65_536;
+pub const MOST_TRANSFERS: usize = 65_536;
 /// What memory, files and most devices are aligned to; smaller objects would measure the scratch path.
 pub const ALIGN: u64 = 4096;
 

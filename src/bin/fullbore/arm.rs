@@ -1,6 +1,7 @@
 //! An arm of the engine with so many objects in flight, and what every arm reports.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::convert::identity;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -19,6 +20,7 @@ use crate::requests::Looped;
 use crate::rig::Rig;
 use crate::series::Series;
 use crate::stop;
+use crate::threads::Seat;
 use crate::timeline::{Aim, Tape, Track};
 use crate::work::{Clocks, Feed, Latency, LatencySummary, Spent};
 
@@ -108,24 +110,22 @@ pub fn engine(
     let (mut workers, mut series) = Default::default();
     let (results, spent) = thread::scope(|scope| {
         let (running, ended) = mpsc::channel::<()>();
-        let run = |job: Job| {
+        let seat = |_: &Job| {
             let running = running.clone();
-            scope.spawn(move || {
+            Seat::new(scope, move |job: Job| {
                 let _until_the_end = running;
                 job.run(shared)
             })
         };
-        let threads: Vec<_> = jobs.into_iter().map(run).collect();
+        let seats = jobs.iter().map(seat).collect::<Result<Vec<_>, _>>()?;
+        let threads: Vec<_> = seats.into_iter().zip(jobs).map(|(seat, job)| seat.work(job)).collect();
         drop(running);
         shared.start.wait();
         let clocks = Clocks::start();
         (workers, series) = most_workers(rig, &ended, plan.draws().then_some(&shared.progress));
-        let join = |thread: thread::ScopedJoinHandle<'_, _>| {
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        };
-        let results: Vec<_> = threads.into_iter().map(join).collect();
-        (results, clocks.and_then(|clocks| clocks.stop()))
-    });
+        let results: Vec<_> = threads.into_iter().map(|thread| thread.join().and_then(identity)).collect();
+        Ok((results, clocks.and_then(|clocks| clocks.stop())))
+    })?;
     let max_objects = shared.most.load(Ordering::Relaxed);
     let mut outcome = Outcome { spent: spent?, max_objects, workers, series, ..Outcome::default() };
     watch.ends(rig, plan, &mut outcome);

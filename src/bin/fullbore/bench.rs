@@ -27,7 +27,8 @@ pub fn run(args: BenchArgs) -> Result<(), Failure> {
     stop::install()?;
     let sink = report::sink(&plan)?;
     let arms = (plan.depths.len() + usize::from(plan.serial != Some(false))) * plan.repeat;
-    let timeline = plan.timeline.as_deref().map(|path| Timeline::new(path, arms)).transpose()?;
+    let taken = plan.files.iter().chain(&plan.output);
+    let timeline = plan.timeline.as_deref().map(|path| Timeline::new(path, arms, taken)).transpose()?;
     let engine = rig::engine(&plan)?;
     let place = Place::of(&plan, &engine)?;
     place.lay_out()?;

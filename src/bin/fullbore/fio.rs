@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::failure::Failure;
 use crate::stop;
+use crate::threads::refused;
 
 /// A fio that runs.
 #[derive(Debug, Clone)]
@@ -108,8 +109,12 @@ impl Fio {
             .find(|file| file.is_file())
             .ok_or_else(missing)?;
         let answer = Command::new(&program).arg("--version").output();
-        let answer =
-            answer.map_err(|error| Failure::Setup(format!("{} does not run: {error}", program.display())))?;
+        let answer = answer.map_err(|error| {
+            Failure::Setup(format!(
+                "{} does not run: {error}: install it anew, or leave out --compare",
+                program.display()
+            ))
+        })?;
         Ok(Self { program, version: String::from_utf8_lossy(&answer.stdout).trim().to_owned() })
     }
 
@@ -122,8 +127,13 @@ impl Fio {
         let (out, err) = (child.0.stdout.take(), child.0.stderr.take());
         // A full pipe would stop it: both are emptied while it runs.
         thread::scope(|scope| {
-            let out = scope.spawn(|| read_all(out));
-            let err = scope.spawn(|| read_all(err));
+            let readers = thread::Builder::new()
+                .spawn_scoped(scope, || read_all(out))
+                .and_then(|out| Ok((out, thread::Builder::new().spawn_scoped(scope, || read_all(err))?)));
+            let (out, err) = readers.map_err(|error| {
+                child.end();
+                refused(error)
+            })?;
             let status = loop {
                 match child.0.try_wait().map_err(Failure::setup)? {
                     Some(status) => break status,
@@ -136,13 +146,11 @@ impl Fio {
             match measured(&out) {
                 Ok(run) if status.success() => Ok(run),
                 result => {
-                    let cause = err.lines().chain(out.lines()).find(|line| line.starts_with("fio: "));
-                    let cause =
-                        cause.map(str::to_owned).or(result.err()).unwrap_or_else(|| status.to_string());
-                    Err(Failure::Setup(format!(
-                        "fio failed: {cause}: run it by hand with {:?}",
-                        job.arguments()
-                    )))
+                    let said = err.lines().chain(out.lines()).find(|line| line.starts_with("fio: "));
+                    let found = || result.err().map_or(status.to_string(), |why| format!("{why} ({status})"));
+                    let cause = said.map_or_else(found, str::to_owned);
+                    let line = [vec![self.program.display().to_string()], job.arguments()].concat().join(" ");
+                    Err(Failure::Setup(format!("fio failed: {cause}: run it by hand: {line}")))
                 }
             }
         })

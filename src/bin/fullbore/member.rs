@@ -32,7 +32,8 @@ fn options(plan: &Plan) -> OpenOptions {
         options = options.polled();
     }
     if plan.mapped {
-        options = options.mapped();
+        // One that is cut short is a failure, not the end of the program.
+        options = options.mapped().guard_sigbus();
     }
     if plan.force {
         options = options.force();
@@ -42,8 +43,13 @@ fn options(plan: &Plan) -> OpenOptions {
 
 /// The library's words, and this program's name for the remedy.
 fn refusal(error: &Error) -> Failure {
-    let more = if error.kind() == ErrorKind::InUse { " (here: --force)" } else { "" };
-    Failure::Setup(format!("{error}{more}"))
+    let text = error.to_string();
+    let more = match error.kind() {
+        ErrorKind::InUse => " (here: --force)",
+        _ if text.contains("polled()") => " (here: --polled)",
+        _ => "",
+    };
+    Failure::Setup(text + more)
 }
 
 impl Member {

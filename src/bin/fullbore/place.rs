@@ -277,9 +277,14 @@ fn plain(plan: &Plan, engine: &Engine, members: &[Member], write: bool) -> Resul
     })
 }
 
+/// The temp folder. TMPDIR may be set to nothing.
+pub fn temp_folder() -> PathBuf {
+    Some(env::temp_dir()).filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| "/tmp".into())
+}
+
 /// Where a file may be made without asking. A build folder is known by the tag that cargo leaves in it.
 fn folders() -> Vec<(&'static str, PathBuf)> {
-    let mut folders = vec![("temp", env::temp_dir())];
+    let mut folders = vec![("temp", temp_folder())];
     let beside = env::current_exe().ok().and_then(|exe| {
         exe.ancestors().find(|folder| folder.join("CACHEDIR.TAG").is_file()).map(Path::to_owned)
     });

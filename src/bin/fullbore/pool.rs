@@ -6,6 +6,7 @@ use fullbore::{Engine, Mem, Region};
 
 use crate::args::{ALIGN, Plan};
 use crate::direct::PageBuf;
+use crate::doctor;
 use crate::failure::Failure;
 use crate::units::human;
 use crate::work::permuted;
@@ -163,7 +164,8 @@ pub fn available() -> u64 {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     let kib = line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok());
-    kib.map_or(u64::MAX, |kib| kib << 10)
+    // Above the limit of a control group the kernel does not refuse memory: it kills.
+    kib.map_or(u64::MAX, |kib| kib << 10).min(doctor::memory_limit().unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

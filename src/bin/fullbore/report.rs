@@ -1,6 +1,6 @@
 //! The report: a table for people as the run goes, or one JSON object at its end.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -18,6 +18,7 @@ use crate::json;
 use crate::kv_workload::KvPlan;
 use crate::place::{Place, Truth};
 use crate::rig::Rig;
+use crate::sink;
 use crate::timeline::{Section, Tape, Timeline};
 use crate::units::{count, human, nanos, short};
 use crate::verify::Verified;
@@ -57,6 +58,8 @@ pub struct Report<'a> {
     plan: &'a Plan,
     place: &'a Place,
     out: Box<dyn Write>,
+    /// Why lines could not be written, if so: said at the end.
+    unsaid: Option<io::Error>,
     pub facts: Facts,
     pub rows: Vec<Row>,
     pub compared: Option<Compared>,
@@ -69,8 +72,8 @@ pub struct Report<'a> {
 /// Opens what the report is written to, before anything is measured.
 pub fn sink(plan: &Plan) -> Result<Box<dyn Write>, Failure> {
     let Some(path) = &plan.output else { return Ok(Box::new(io::stdout())) };
-    let refused = |error| Failure::Setup(format!("--output={}: {error}: name another file", path.display()));
-    Ok(Box::new(File::create(path).map_err(refused)?))
+    let refused = |why| Failure::Setup(format!("--output={}: {why}", path.display()));
+    Ok(Box::new(sink::create(path, &plan.files).map_err(refused)?))
 }
 
 impl<'a> Report<'a> {
@@ -79,6 +82,7 @@ impl<'a> Report<'a> {
             plan,
             place,
             out,
+            unsaid: None,
             facts,
             rows: Vec::new(),
             compared: None,
@@ -94,8 +98,10 @@ impl<'a> Report<'a> {
     /// Lines for people. A reader that went away (`| head`) is no reason to stop measuring or to fail.
     pub fn say(&mut self, lines: &[String]) {
         if self.plan.format == Format::Normal {
-            let _ = lines.iter().try_for_each(|line| writeln!(self.out, "{line}"));
-            let _ = self.out.flush();
+            let said = lines.iter().try_for_each(|line| writeln!(self.out, "{line}"));
+            if let Err(error) = said.and_then(|()| self.out.flush()) {
+                self.unsaid.get_or_insert(error);
+            }
         }
     }
 
@@ -135,19 +141,33 @@ impl<'a> Report<'a> {
 
     /// Writes what is left to write. `failure` is why the run ended early, if it did.
     pub fn finish(&mut self, failure: Option<&Failure>) -> Result<(), Failure> {
-        self.traced = self.timeline.take().map(Timeline::end).transpose()?;
+        // A trace that cannot be written does not take the report with it.
+        let untraced = match self.timeline.take().map(Timeline::end).transpose() {
+            Ok(said) => {
+                self.traced = said;
+                None
+            }
+            Err(failure) => Some(failure),
+        };
         let said = self.traced.clone();
         self.say(said.as_slice());
+        self.put(failure.or(untraced.as_ref()))?;
+        untraced.map_or(Ok(()), Err)
+    }
+
+    /// Writes a report that is written as a whole.
+    fn put(&mut self, failure: Option<&Failure>) -> Result<(), Failure> {
         let text = match self.plan.format {
-            Format::Normal => return Ok(()),
+            Format::Normal => String::new(),
             Format::Json => format!("{:#}\n", self.json(failure)),
             Format::Csv => json::csv(self.plan, &self.facts, &self.rows),
             Format::Html => arms_page::page(&self.head(), self.plan, &self.rows, failure).text(),
         };
-        match self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush()) {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                Err(Failure::Setup(format!("writing the report: {error}")))
-            }
+        let written = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
+        match self.unsaid.take().map_or(written, Err) {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::Setup(format!(
+                "writing the report: {error}: free space, or name another file in --output"
+            ))),
             _ => Ok(()),
         }
     }

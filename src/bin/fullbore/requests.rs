@@ -1,6 +1,7 @@
 //! A closed loop over requests: so many threads, each with one transfer of many objects in flight; marks on the way;
 //! and, when it is asked for, an urgent load now and then while all of them are queued.
 
+use std::convert::identity;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -19,6 +20,7 @@ use crate::pool::Part;
 use crate::progress::Progress;
 use crate::rig::Rig;
 use crate::stop;
+use crate::threads::Seat;
 use crate::timeline::{Aim, Tape, Track};
 use crate::work::{Clocks, Feed, Latency, LatencySummary, Order};
 
@@ -105,23 +107,26 @@ pub fn run(
     let (mut workers, mut series) = Default::default();
     let (results, probed, spent, started) = thread::scope(|scope| {
         let (running, ended) = mpsc::channel::<()>();
-        let spawn = |user: User| {
+        let seat = |_: &User| {
             let running = running.clone();
-            scope.spawn(move || {
+            Seat::new(scope, move |user: User| {
                 let _until_the_end = running;
                 user.run(shared)
             })
         };
-        let threads: Vec<_> = users.into_iter().map(spawn).collect();
-        let probe = probe.map(|probe| scope.spawn(move || probe.run(shared)));
+        let seats = users.iter().map(seat).collect::<Result<Vec<_>, _>>()?;
+        let beside = probe.as_ref().map(|_| Seat::new(scope, move |probe: Probe| probe.run(shared)));
+        let beside = beside.transpose()?;
+        let threads: Vec<_> = seats.into_iter().zip(users).map(|(seat, user)| seat.work(user)).collect();
+        let probe = beside.zip(probe).map(|(seat, probe)| seat.work(probe));
         drop(running);
         shared.start.wait();
         let (clocks, started) = (Clocks::start(), Instant::now());
         (workers, series) = most_workers(rig, &ended, plan.draws().then_some(&shared.progress));
-        let results: Vec<_> = threads.into_iter().map(join).collect();
+        let results: Vec<_> = threads.into_iter().map(|thread| thread.join().and_then(identity)).collect();
         let spent = clocks.and_then(|clocks| clocks.stop());
-        (results, probe.map(join), spent, started)
-    });
+        Ok((results, probe.map(|probe| probe.join().and_then(identity)), spent, started))
+    })?;
     let max_objects = shared.most.load(Ordering::Relaxed);
     let mut outcome = Outcome { spent: spent?, max_objects, workers, series, ..Outcome::default() };
     watch.ends(rig, plan, &mut outcome);
@@ -162,10 +167,6 @@ fn add_up(
     looped.completed.sort_unstable();
     looped.marks = marked.into_iter().zip(landings.iter().map(Latency::summary)).collect();
     Ok(looped)
-}
-
-fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
-    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// A thread that asks for one request after another.

@@ -1,6 +1,7 @@
 //! Ctrl-C, and the promise that a file made here is removed on every way out.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::mem;
 use std::path::{Path, PathBuf};
 use std::process;
@@ -29,7 +30,11 @@ pub fn install() -> Result<(), Failure> {
             process::exit(130);
         }
     };
-    ctrlc::set_handler(handler).map_err(|error| Failure::Setup(format!("Ctrl-C cannot be caught: {error}")))
+    ctrlc::set_handler(handler).map_err(|error| {
+        Failure::Setup(format!(
+            "Ctrl-C cannot be caught, which takes a thread: {error}: raise the limit (ulimit -u)"
+        ))
+    })
 }
 
 /// Whether the user asked to stop.
@@ -71,7 +76,9 @@ impl MadeFile {
 impl Drop for MadeFile {
     fn drop(&mut self) {
         let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(error) = fs::remove_file(&self.0) {
+        if let Err(error) = fs::remove_file(&self.0)
+            && error.kind() != ErrorKind::NotFound
+        {
             eprintln!("fullbore: {} is left behind: {error}", self.0.display());
         }
         if made.as_deref() == Some(self.path()) {

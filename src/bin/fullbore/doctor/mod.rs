@@ -11,6 +11,7 @@ mod text;
 use crate::failure::Failure;
 use crate::stop;
 pub use facts::Measured;
+pub use gather::memory_limit;
 use judge::Level;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::PathBuf;

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::script::{At, Section, Setting, refuse_line};
+use super::script::{At, Section, Setting, cut, refuse_line};
 use crate::failure::Failure;
 
 /// How deep files may include one another.
@@ -54,6 +54,8 @@ fn text_of(path: &Path) -> Result<String, String> {
 impl Reader<'_> {
     fn file(&mut self, path: &Path, text: &str, depth: usize) -> Result<(), Failure> {
         let file: Arc<str> = path.display().to_string().into();
+        // Some editors begin a file with a byte order mark.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         for (number, line) in text.lines().enumerate() {
             let line_number = number + 1;
             let line = without_comment(line);
@@ -63,7 +65,11 @@ impl Reader<'_> {
             if let Some(name) = line.strip_prefix('[') {
                 let name = name.strip_suffix(']').map(str::trim).filter(|name| !name.is_empty());
                 let name = name.ok_or_else(|| {
-                    refuse_line(&file, line_number, format!("`{line}` begins no section: write [name]"))
+                    refuse_line(
+                        &file,
+                        line_number,
+                        format!("`{}` begins no section: write [name]", cut(line)),
+                    )
                 })?;
                 self.begin(name);
                 continue;
@@ -112,7 +118,7 @@ impl Reader<'_> {
             return Err(refuse_line(
                 file,
                 number,
-                format!("{name} stands before any section: write [global] or [name] above it"),
+                format!("{} stands before any section: write [global] or [name] above it", cut(name)),
             ));
         }
         let value = value.map(|value| self.expand(value)).transpose();

@@ -93,7 +93,8 @@ pub fn read(words: &[String], env: &dyn Fn(&str) -> Option<String>) -> Result<Sc
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let Some((name, value)) = option(word) else {
-            reader.script.files.push(PathBuf::from(word));
+            // As in fio, a hyphen alone is a job file on stdin.
+            reader.script.files.push(PathBuf::from(if word == "-" { "/dev/stdin" } else { word }));
             continue;
         };
         let bare = matches!(keys::find(name), Ok(key) if key.kind == Kind::Bool);
@@ -123,6 +124,9 @@ pub fn read(words: &[String], env: &dyn Fn(&str) -> Option<String>) -> Result<Sc
         .filter(|setting| setting.key.name == "section")
         .map(|setting| setting.text().to_owned())
         .collect();
+    if let ([], Some(setting)) = (&script.files[..], script.run_setting("section")) {
+        return Err(setting.refuse("it picks sections of job files: name one, or leave it out"));
+    }
     for file in script.files.clone() {
         let mut sections = ini::read(&file, &defaults, env)?;
         sections.retain(|section| wanted.is_empty() || wanted.contains(&section.name));

@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 
 use crate::failure::Failure;
+use crate::fio::Fio;
+use crate::options::Rival;
 use crate::stop;
 
 mod ini;
@@ -25,14 +27,19 @@ mod unsupported;
 mod value;
 mod words;
 
-use report::Report;
+use report::{Report, Said};
 use spec::Job;
+pub use words::checks;
 
 /// Looks at the words behind `bench`: answers what became of them, or `None` when they ask for the table of arms.
 pub fn front(words: &[OsString]) -> Option<Result<(), Failure>> {
-    let words: Result<Vec<String>, _> = words.iter().map(|word| word.clone().into_string()).collect();
     // A file name that is no text is for the table of arms; jobs are text.
-    let Ok(words) = words else { return None };
+    let odd = words.iter().find(|word| word.to_str().is_none());
+    let words: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    if let Some(odd) = odd {
+        let why = format!("{}: jobs are text: write it in UTF-8", odd.to_string_lossy());
+        return line::asks_for_jobs(&words).then_some(Err(Failure::Setup(why)));
+    }
     for word in &words {
         match word.trim_start_matches('-') {
             "help-all" if word.starts_with('-') => return Some(print(&reference::help_all())),
@@ -48,12 +55,17 @@ pub fn front(words: &[OsString]) -> Option<Result<(), Failure>> {
 
 /// A reader that went away is no failure.
 fn print(text: &str) -> Result<(), Failure> {
-    let _ = io::stdout().write_all(text.as_bytes());
-    Ok(())
+    match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::Setup(format!("this cannot be printed: {error}: is the disk full?")))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn run_jobs(words: &[String]) -> Result<(), Failure> {
     let mut script = line::read(words, &|name| std::env::var(name).ok())?;
+    Said::of(&script)?;
     if script.has("showcmd") {
         return print(&format!("{}\n", script.command_line()));
     }
@@ -69,6 +81,10 @@ fn run_jobs(words: &[String]) -> Result<(), Failure> {
     }
     if script.has("parse-only") {
         return Ok(());
+    }
+    if jobs.iter().any(|job| job.compare == Some(Rival::Fio)) {
+        // It would be missed when all jobs have run.
+        Fio::find()?;
     }
     stop::install()?;
     let mut report = Report::new(&script, &jobs)?;

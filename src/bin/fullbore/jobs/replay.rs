@@ -2,6 +2,7 @@
 //! is checked here, and against the target before anything is issued.
 
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +19,8 @@ use crate::units::{count, human};
 
 /// The version of the format that is understood.
 const VERSION: u64 = 1;
+/// Longer ones, some millions of objects, are no manifests: a device never ends.
+const LONGEST: u64 = 256 << 20;
 /// As with `cmd_size`.
 const PAGE: u64 = 4096;
 const MOST_COMMAND: u64 = 16 << 20;
@@ -46,8 +49,17 @@ impl Replay {
     /// Reads a manifest.
     pub fn read(file: &Path) -> Result<Self, String> {
         let name = file.display();
-        let text = fs::read_to_string(file).map_err(|error| format!("{name}: {error}: check its name"))?;
-        let all: Value = serde_json::from_str(&text).map_err(|error| format!("{name}: no JSON: {error}"))?;
+        let mut text = String::new();
+        let read = fs::File::open(file).and_then(|file| file.take(LONGEST + 1).read_to_string(&mut text));
+        read.map_err(|error| format!("{name}: {error}: check its name"))?;
+        if text.len() as u64 > LONGEST {
+            return Err(format!(
+                "{name}: longer than {}: check its name, or make several of it",
+                human(LONGEST)
+            ));
+        }
+        let all: Value = serde_json::from_str(&text)
+            .map_err(|error| format!("{name}: no JSON: {error}: docs/replay.md has the format"))?;
         Self::parse(file, &all).map_err(|why| format!("{name}: {why}"))
     }
 

@@ -76,6 +76,10 @@ fn a_job_moves_what_it_says() {
         ("--size=1m --io_size=256k", 4),
         ("--size=1m --io_size=2m", 32),
         ("--size=1m --number_ios=5", 5),
+        ("--size=1m --number_ios=5 --loops=2", 10),
+        ("--size=1m --io_size=0", 16),
+        ("--size=1m --io_size=65537", 2),
+        ("--filesize=512k --size=1m", 8),
         ("--size=1m --offset=512k --io_size=100%", 16),
         ("--nrfiles=4 --size=1m", 16),
     ] {

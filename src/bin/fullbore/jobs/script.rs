@@ -89,9 +89,17 @@ impl Setting {
     }
 }
 
+/// As much of a text as a message has room for, on one line.
+pub fn cut(text: &str) -> String {
+    const MOST: usize = 200;
+    let end = if text.chars().nth(MOST).is_some() { "..." } else { "" };
+    let shown = text.chars().take(MOST);
+    shown.map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).chain(end.chars()).collect()
+}
+
 /// One line: where, what, and why not.
 fn refusal(at: &At, name: &str, value: Option<&str>, why: &str) -> Failure {
-    let value = value.map_or_else(String::new, |value| format!("={value}"));
+    let (name, value) = (cut(name), value.map_or_else(String::new, |value| format!("={}", cut(value))));
     Failure::Setup(match at {
         At::CommandLine => format!("--{name}{value}: {why}"),
         At::Line(file, line) => format!("{file}:{line}: {name}{value}: {why}"),

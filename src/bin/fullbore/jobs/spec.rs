@@ -199,8 +199,8 @@ impl Job {
             }
             "nrfiles" => self.nrfiles = s.parse(|text| value::int_in(text, 1, 1024))?,
             "size" => self.size = Some(s.parse(value::amount)?),
-            "filesize" => self.filesize = Some(s.parse(units::size)?),
-            "io_size" => self.io_size = Some(s.parse(value::amount)?),
+            "filesize" => self.filesize = positive(Some(s.parse(units::size)?)),
+            "io_size" => self.io_size = Some(s.parse(value::amount)?).filter(|&all| all != Amount::Bytes(0)),
             "number_ios" => self.number_ios = Some(s.parse(value::int)?).filter(|&ios| ios > 0),
             "offset" => self.offset = s.parse(value::amount)?,
             "offset_increment" => self.offset_increment = s.parse(value::amount)?,
@@ -312,26 +312,6 @@ impl Job {
         Ok(true)
     }
 
-    /// Whether a rival can do the same work.
-    fn compares(&self, rival: Rival) -> Result<(), String> {
-        if self.rw.writes {
-            return Err("rivals only read: write rw=read, or leave it out".into());
-        }
-        if !self.memory.gpus.is_empty() || self.mapped {
-            return Err("rivals read files to host memory: leave out mem and target, or compare".into());
-        }
-        if self.runtime.is_some() || self.rate != [None; 2] || self.rate_iops != [None; 2] {
-            return Err("both move the same bytes as fast as they can: leave out runtime and rate".into());
-        }
-        if rival == Rival::Fio && !self.direct {
-            return Err("fio reads with O_DIRECT: leave out direct=0, or write serial".into());
-        }
-        if rival == Rival::Fio && (self.rw.random || self.replay.is_some() || self.files.len() > 1) {
-            return Err("fio reads one file in order: write rw=read and one filename, or serial".into());
-        }
-        Ok(())
-    }
-
     /// What hangs together.
     fn finish(&mut self) -> Result<(), Failure> {
         let name = self.name.clone();
@@ -339,6 +319,13 @@ impl Job {
         // As in fio: [/dev/sdb] is that device, not a file that is called so.
         if self.files.is_empty() && is_device_name(Path::new(&name)) {
             self.files.push(PathBuf::from(&name));
+        }
+        if self.iodepth * self.numjobs > args::MOST_TRANSFERS {
+            let both = self.iodepth * self.numjobs;
+            return refuse(&format!(
+                "iodepth x numjobs is {both}, and {} is the most that are in flight: lower one",
+                args::MOST_TRANSFERS
+            ));
         }
         if self.time_based && self.runtime.is_none() {
             return refuse("time_based needs a time: add runtime=10s");

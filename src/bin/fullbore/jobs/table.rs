@@ -57,7 +57,13 @@ pub const THEIRS: &[Key] = &[
         "bytes of all files of the job together, and of its I/O",
         "a file that is there is not made longer: one that is too short is refused. What is left over below a whole bs is not moved",
     ),
-    key("filesize", &[], (Size, Job), "bytes of each file", "of a file that is made; no ranges"),
+    key(
+        "filesize",
+        &[],
+        (Size, Job),
+        "bytes of each file",
+        "of a file that is made; of one that is there no more is used; no ranges",
+    ),
     key("io_size", &["io_limit"], (Amount, Job), "bytes of I/O, which may be less or more than size", ""),
     key("number_ios", &[], (Int, Job), "I/Os after which the job ends", ""),
     key(

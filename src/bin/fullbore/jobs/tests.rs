@@ -260,7 +260,7 @@ fn refusals_of_the_command_line_are_one_line_with_a_remedy() {
         "--name=a --rw=randread:8",
         "--name=a --rw=sideways",
         "--name=a --verify=sha9",
-        "--name=a --verify=off",
+        "--name=a --verify=0",
         "--name=a --iodepth=0",
         "--name=a --iodepth=5000",
         "--name=a --numjobs=257",
@@ -368,4 +368,26 @@ fn every_key_of_jobs_is_read_by_jobs() {
             assert!(!why.to_string().contains("of no use"), "{}: {why}", key.name);
         }
     }
+}
+
+#[test]
+fn what_cannot_be_had_is_said_before_anything_runs() {
+    for (line, part) in [
+        ("--name=a --verify=crc32d", "no method"),
+        ("--name=a --section=b", "name one"),
+        ("--name=a --iodepth=4096 --numjobs=64", "65536"),
+        ("--name=a --size=1m --compare=fio --offset=4k", "from its start"),
+    ] {
+        let why = jobs(line).unwrap_err().to_string();
+        assert!(why.contains(part) && !why.contains('\n'), "{line}: {why}");
+    }
+    assert!(job("--verify=md5").verify && !job("--verify=0").verify && !job("--verify=null").verify);
+    assert_eq!((job("--io_size=0").io_size, job("--filesize=0").filesize), (None, None));
+    // What is no job file is neither searched for a name like it, nor printed in full.
+    let path = written("noise", &format!("[a]\n{}\u{7}=1\n", "x".repeat(1 << 19)));
+    let why = jobs(&path.display().to_string()).unwrap_err().to_string();
+    assert!(why.len() < 500 && why.contains("no such key"), "{why}");
+    fs::write(&path, "\u{feff}[a]\r\nbs=8k\r\n").unwrap();
+    assert_eq!(jobs(&path.display().to_string()).unwrap()[0].bs, 8192);
+    fs::remove_file(&path).unwrap();
 }

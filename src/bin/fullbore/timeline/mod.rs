@@ -9,6 +9,7 @@ use std::time::Instant;
 use fullbore::Engine;
 
 use crate::failure::Failure;
+use crate::sink;
 use crate::units::count;
 
 mod model;
@@ -37,9 +38,15 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// Makes the file, before anything is measured. The trace will have so many sections.
-    pub fn new(path: &Path, sections: usize) -> Result<Self, Failure> {
-        let file = File::create(path).map_err(|error| refused(path, "name another file", error))?;
+    /// Makes the file, before anything is measured, if it is none of those that are `taken`. The trace will have so many
+    /// sections.
+    pub fn new<'a>(
+        path: &Path,
+        sections: usize,
+        taken: impl IntoIterator<Item = &'a PathBuf>,
+    ) -> Result<Self, Failure> {
+        let file = sink::create(path, taken);
+        let file = file.map_err(|why| Failure::Setup(format!("--timeline={}: {why}", path.display())))?;
         let writer = Writer::new(BufWriter::new(file), Instant::now());
         let writer = writer.map_err(|error| refused(path, SPACE, error))?;
         let each = (MOST / sections.max(1)).max(1);

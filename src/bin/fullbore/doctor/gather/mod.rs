@@ -14,6 +14,7 @@ use super::Args;
 use super::facts::{Facts, Machine, Refusal, What};
 use super::quick;
 use crate::failure::Failure;
+use crate::place::temp_folder;
 use crate::stop;
 use device::{Eyes, Seen};
 use fullbore::machine::{self, CpuSet, Feature, Topology};
@@ -30,6 +31,11 @@ const BENCH: Duration = Duration::from_secs(3);
 /// How long a build that lacks memory is tried again.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// The bytes of memory that control groups leave this process, if they limit it.
+pub fn memory_limit() -> Option<u64> {
+    cgroup::read(&Sys::here()).memory_max
+}
+
 pub fn facts(args: &Args) -> Result<Facts, Failure> {
     let sys = Sys::here();
     let mut process = process::read(&sys);
@@ -44,7 +50,7 @@ pub fn facts(args: &Args) -> Result<Facts, Failure> {
     let engine = built.as_ref().and_then(|built| built.as_ref().ok());
     process.registered = engine.map(registered);
     let found = if args.paths.is_empty() {
-        find::everything(&sys, std::env::temp_dir())
+        find::everything(&sys, temp_folder())
     } else {
         let mut once: Vec<PathBuf> = Vec::new();
         args.paths.iter().for_each(|path| {

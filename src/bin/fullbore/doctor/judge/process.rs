@@ -47,6 +47,7 @@ fn rings(process: &Process, machine: &Machine, notes: &mut Notes) -> bool {
             Some(libc::ENOMEM) => raise(process.memlock, "memlock", "ulimit -l unlimited"),
             Some(libc::EMFILE | libc::ENFILE) => raise(process.open_files, "nofile", "ulimit -n 65536"),
             Some(libc::EAGAIN) => "ulimit -u unlimited   # threads".into(),
+            Some(errno) if filtered(errno, process) => SECCOMP.into(),
             _ => "dmesg | tail".into(),
         };
         notes.broken(format!("no engine can be built: {}", refusal.text), remedy);
@@ -56,7 +57,6 @@ fn rings(process: &Process, machine: &Machine, notes: &mut Notes) -> bool {
 
 /// Why rings are refused, as far as it can be told, and what helps.
 fn why_refused(errno: i32, process: &Process) -> (String, String) {
-    let filtered = process.seccomp == Some(2);
     let sysctl = "sysctl -w kernel.io_uring_disabled=0";
     match (errno, process.io_uring_disabled) {
         (libc::EPERM, Some(2)) => ("sysctl kernel.io_uring_disabled is 2, off for everybody".into(), sysctl.into()),
@@ -64,7 +64,7 @@ fn why_refused(errno: i32, process: &Process) -> (String, String) {
             "sysctl kernel.io_uring_disabled is 1: only for the group of kernel.io_uring_group and CAP_SYS_ADMIN".into(),
             format!("{sysctl}   # or: sysctl -w kernel.io_uring_group=$(id -g)"),
         ),
-        (libc::EPERM | libc::ENOSYS | libc::EACCES, _) if filtered => {
+        _ if filtered(errno, process) => {
             ("a seccomp filter is in force, as container runtimes set one".into(), SECCOMP.into())
         }
         (libc::ENOSYS, _) => ("this kernel has none".into(), format!("{NEWER}5.19 or later, with CONFIG_IO_URING")),
@@ -81,6 +81,11 @@ fn why_refused(errno: i32, process: &Process) -> (String, String) {
     }
 }
 
+/// Whether a seccomp filter may have said so.
+fn filtered(errno: i32, process: &Process) -> bool {
+    process.seccomp == Some(2) && matches!(errno, libc::EPERM | libc::ENOSYS | libc::EACCES)
+}
+
 fn in_group(process: &Process) -> bool {
     process.groups.iter().any(|&group| process.io_uring_group == Some(group.into()))
 }
@@ -94,7 +99,10 @@ fn features(process: &Process, all: &[Feature], notes: &mut Notes) {
     }
     for (feature, errno) in missing {
         let (what, errno_name) = (feature.name, name(errno));
-        let newer = format!("{NEWER}{} or later", feature.since);
+        let newer = match filtered(errno, process) {
+            true => SECCOMP.into(),
+            false => format!("{NEWER}{} or later", feature.since),
+        };
         match (what, errno) {
             // The limit on locked memory is spoken of apart.
             ("registered_buffers" | "cloned_buffers", libc::ENOMEM) => {}
@@ -139,7 +147,9 @@ fn raise(limit: Limit, name: &str, shell: &str) -> String {
     if limit.hard.is_none() {
         shell.into()
     } else {
-        format!("sudo prlimit --pid $$ --{name}=unlimited:unlimited")
+        // The kernel refuses an endless number of open files, to root as well.
+        let most = if name == "nofile" { "65536:65536" } else { "unlimited:unlimited" };
+        format!("sudo prlimit --pid $$ --{name}={most}")
     }
 }
 

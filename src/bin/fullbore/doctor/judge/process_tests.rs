@@ -137,3 +137,26 @@ fn the_control_group_is_judged_by_what_it_leaves() {
     one(&with(None, Some(3.0)), Level::Ok, "3.00 CPUs", "");
     one(&with(None, None), Level::Ok, "4 of 8 may be used (0-3)", "");
 }
+
+#[test]
+fn a_filter_that_forbids_a_part_of_io_uring_is_not_an_old_kernel() {
+    let mut machine = machine();
+    machine
+        .features
+        .iter_mut()
+        .filter(|it| it.name == "uring_cmd")
+        .for_each(|it| it.errno = Some(libc::EPERM));
+    machine.no_engine = Some(refusal(libc::EPERM, ErrorKind::Permission));
+    let found = findings(&Process { seccomp: Some(2), ..process() }, &machine);
+    one(&found, Level::Better, "no NVMe passthrough (EPERM)", "io_uring_register");
+    one(&found, Level::Broken, "no engine can be built", "io_uring_register");
+}
+
+#[test]
+fn the_limit_of_open_files_is_raised_to_what_the_kernel_allows() {
+    let mut machine = machine();
+    machine.no_engine = Some(refusal(libc::EMFILE, ErrorKind::Resource));
+    let few = Limit { soft: Some(8), hard: Some(8) };
+    let found = findings(&Process { open_files: few, ..process() }, &machine);
+    one(&found, Level::Broken, "no engine can be built", "--nofile=65536:65536");
+}

@@ -1,24 +1,26 @@
 //! Reports of jobs in fio's forms.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 
 use super::run::disks::Disk;
+use super::run::files;
 use super::run::section::Section;
 use super::run::stats::{Counts, READ, WRITE};
 use super::run::unit::Samples;
 use super::run::usage::Usage;
-use super::script::Script;
+use super::script::{Script, Setting};
 use super::spec::Job;
 use super::value;
 use crate::failure::Failure;
 use crate::honest::{Ceilings, Counted};
 use crate::pairs::Beside;
 use crate::series::Series;
+use crate::sink;
 use crate::timeline::{Tape, Timeline};
 
 mod csv;
@@ -170,38 +172,55 @@ pub struct Report<'a> {
 /// Shorter makes reports that are mostly about reports.
 const LEAST_INTERVAL: Duration = Duration::from_millis(500);
 
-impl<'a> Report<'a> {
-    pub fn new(script: &'a Script, jobs: &'a [Job]) -> Result<Self, Failure> {
+/// What the command line says of the report.
+pub struct Said {
+    forms: Vec<Form>,
+    every: Option<Duration>,
+    eta: Eta,
+}
+
+impl Said {
+    /// Reads it, before anything is made.
+    pub fn of(script: &Script) -> Result<Self, Failure> {
         let forms = script.run_setting("output-format").map(|setting| setting.parse(forms)).transpose()?;
         let every =
             script.run_setting("status-interval").map(|setting| match setting.parse(value::time)? {
                 time if time < LEAST_INTERVAL => Err(setting.refuse("give 500ms or more")),
                 time => Ok(time),
             });
+        let forms = forms.unwrap_or_else(|| vec![Form::Normal]);
+        Ok(Self { forms, every: every.transpose()?, eta: Eta::new(script)? })
+    }
+}
+
+impl<'a> Report<'a> {
+    pub fn new(script: &'a Script, jobs: &'a [Job]) -> Result<Self, Failure> {
+        let Said { forms, every, eta } = Said::of(script)?;
+        let mut taken: Vec<PathBuf> = script.files.clone();
+        for job in jobs {
+            taken.extend((0..job.numjobs).flat_map(|clone| files::names(job, clone)));
+            taken.extend(job.replay.as_ref().map(|replay| replay.file.clone()));
+        }
         let out: Box<dyn Write> = match script.run_setting("output") {
             None => Box::new(io::stdout()),
-            Some(setting) => {
-                let refused = |error| setting.refuse(format!("{error}: name another file"));
-                Box::new(File::create(setting.text()).map_err(refused)?)
-            }
+            Some(setting) => Box::new(setting.parse(|text| sink::create(text.as_ref(), &taken))?),
         };
+        taken.extend(script.run_setting("output").map(|setting| setting.text().into()));
+        let timeline = |setting: &Setting| Timeline::new(setting.text().as_ref(), jobs.len(), &taken);
         Ok(Self {
             script,
             jobs,
-            forms: forms.unwrap_or_else(|| vec![Form::Normal]),
+            forms,
             out,
             shown: Vec::new(),
             disks: Vec::new(),
             beyond: Vec::new(),
             smart: None,
             began: Instant::now(),
-            every: every.transpose()?,
+            every,
             reported: Instant::now(),
-            eta: Eta::new(script)?,
-            timeline: script
-                .run_setting("timeline")
-                .map(|setting| Timeline::new(setting.text().as_ref(), jobs.len()))
-                .transpose()?,
+            eta,
+            timeline: script.run_setting("timeline").map(timeline).transpose()?,
             traced: String::new(),
         })
     }
@@ -253,15 +272,21 @@ impl<'a> Report<'a> {
 
     /// Writes the last one.
     pub fn end(&mut self, failure: Option<&Failure>) -> Result<(), Failure> {
-        if let Some(timeline) = self.timeline.take() {
-            let said = timeline.end()?;
-            self.traced = format!("\n{said}\n");
-            if let Some(last) = self.shown.last_mut() {
-                last.notes.push(said);
+        // A trace that cannot be written does not take the report with it.
+        let mut untraced = None;
+        match self.timeline.take().map(Timeline::end) {
+            Some(Ok(said)) => {
+                self.traced = format!("\n{said}\n");
+                if let Some(last) = self.shown.last_mut() {
+                    last.notes.push(said);
+                }
             }
+            Some(Err(failure)) => untraced = Some(failure),
+            None => {}
         }
-        let text = self.text(failure);
-        self.put(&text)
+        let text = self.text(failure.or(untraced.as_ref()));
+        self.put(&text)?;
+        untraced.map_or(Ok(()), Err)
     }
 
     fn text(&self, failure: Option<&Failure>) -> String {

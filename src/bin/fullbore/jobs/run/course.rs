@@ -75,10 +75,14 @@ impl Course {
 
     /// The next I/O, which stays the next until it is taken.
     pub fn peek(&mut self) -> Option<Io> {
-        if self.next.is_none() && self.dealt[READ] + self.dealt[WRITE] < self.total {
-            self.next = Some(self.deal());
+        if self.next.is_none() {
+            self.next = self.is_more().then(|| self.deal());
         }
         self.next
+    }
+
+    fn is_more(&self) -> bool {
+        self.dealt[READ] + self.dealt[WRITE] < self.total
     }
 
     pub fn take(&mut self) {
@@ -165,9 +169,8 @@ pub fn total(job: &Job, spans: &[Span]) -> u64 {
         return u64::MAX;
     }
     let all: u64 = spans.iter().map(|span| span.count).sum();
-    let once = job.io_size.map_or(all, |size| (size.of(all * job.bs) / job.bs).max(1));
-    let ios = once.saturating_mul(job.loops);
-    job.number_ios.map_or(ios, |most| most.min(ios))
+    let once = job.io_size.map_or(all, |size| size.of(all * job.bs).div_ceil(job.bs).max(1));
+    job.number_ios.map_or(once, |most| most.min(once)).saturating_mul(job.loops)
 }
 
 /// Bytes of so many I/Os, for the live line.

@@ -18,10 +18,13 @@ use crate::jobs::value::Amount;
 use crate::place::{is_device_name, why};
 use crate::progress::Progress;
 use crate::stop::{self, MadeFile};
-use crate::units::human;
+use crate::units::{human, short};
 
 /// Bytes of a write while a file is made.
 const CHUNK: usize = 4 << 20;
+
+/// More bytes than any file has: what is near the end of 64 bits is a slip of the pen.
+const MOST: u64 = 1 << 62;
 
 /// The files of a clone of a job.
 pub fn names(job: &Job, clone: usize) -> Vec<PathBuf> {
@@ -47,6 +50,10 @@ pub fn range(job: &Job, clone: usize, files: usize, bytes: Option<u64>) -> Resul
         (None, None, Some(Amount::Bytes(size))) => size / files as u64,
         _ => return Err("it is to be made, and nothing says how large: add size=1g".into()),
     };
+    let part_of_it = [job.offset, job.offset_increment].iter().any(|at| matches!(at, Amount::Percent(_)));
+    if bytes.is_none() && job.filesize.is_none() && part_of_it {
+        return Err("it is to be made, and an offset is a part of it: add filesize=1g".into());
+    }
     let start =
         job.offset.of(whole).saturating_add(job.offset_increment.of(whole).saturating_mul(clone as u64));
     let len = match job.size {
@@ -54,7 +61,9 @@ pub fn range(job: &Job, clone: usize, files: usize, bytes: Option<u64>) -> Resul
         Some(part) => part.of(whole),
         None => whole.saturating_sub(start),
     };
-    let end = start.checked_add(len).ok_or("offset and size are more than 64 bits hold: lower one")?;
+    let len = job.filesize.map_or(len, |most| len.min(most));
+    let end = start.checked_add(len).filter(|end| (*end).max(whole) <= MOST);
+    let end = end.ok_or("offset and size are more than any device holds: lower one")?;
     match bytes {
         Some(bytes) if end > bytes => Err(format!(
             "it holds {}, and the job goes to {}: lower size or offset",
@@ -62,9 +71,8 @@ pub fn range(job: &Job, clone: usize, files: usize, bytes: Option<u64>) -> Resul
             human(end)
         )),
         _ if len < job.bs => Err(format!(
-            "{} of it do not hold one object of {}: lower bs or raise size",
-            human(len),
-            human(job.bs)
+            "{len} bytes of it do not hold one object of {}: lower bs or raise size",
+            short(job.bs)
         )),
         _ => Ok((start, len)),
     }
@@ -160,8 +168,13 @@ impl Made {
 /// Makes a file full of content. One that is not whole does not stay. `Err(None)`: Ctrl-C.
 fn make(job: &Job, path: &Path, bytes: u64, seed: u64) -> Result<(), Option<String>> {
     let say = |error: io::Error| {
-        let first = if error.kind() == io::ErrorKind::NotFound { "make its folder" } else { "free space" };
-        Some(format!("making it: {}: {first}, or name another file in filename", why(&error)))
+        let remedy = match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "free space",
+            io::ErrorKind::InvalidInput => "add direct=0",
+            io::ErrorKind::NotFound => "make its folder",
+            _ => "look at its folder",
+        };
+        Some(format!("making it: {}: {remedy}, or name another file in filename", why(&error)))
     };
     let new = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(say)?;
     let made = MadeFile::new(path.to_owned());

@@ -13,12 +13,13 @@ use crate::fio::Fio;
 use crate::honest::Drives;
 use crate::options::Rival;
 use crate::stop;
+use crate::threads::Seat;
 use crate::timeline::Tape;
 
 mod check;
 mod course;
 pub mod disks;
-mod files;
+pub mod files;
 mod live;
 mod rival;
 pub mod section;
@@ -142,7 +143,10 @@ fn one_wave<'a>(
     let mut units = Unit::of(jobs, wave);
     let start = Barrier::new(workers.len() + 1);
     thread::scope(|scope| {
-        let threads: Vec<_> = workers.into_iter().map(|worker| scope.spawn(|| worker.run(&start))).collect();
+        let seats = workers.iter().map(|_| Seat::new(scope, |worker: Worker<'_>| worker.run(&start)));
+        let seats = seats.collect::<Result<Vec<_>, _>>()?;
+        let threads: Vec<_> =
+            seats.into_iter().zip(workers).map(|(seat, worker)| seat.work(worker)).collect();
         // All are ready. The engines are looked at, and then all begin.
         start.wait();
         let mut watch = Watch::new(&sections);
@@ -168,7 +172,7 @@ fn one_wave<'a>(
         }
         report.clear_progress();
         for thread in threads {
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            thread.join()?;
         }
         watch.look(&sections, &lives);
         let shown: Vec<Shown> =

@@ -18,11 +18,13 @@ use crate::fio::{Fio, FioEngine, FioJob, Run};
 use crate::honest::Ceilings;
 use crate::jobs::report::Beyond;
 use crate::jobs::spec::Job;
+use crate::jobs::value::Amount;
 use crate::options::Rival;
 use crate::pairs::Beside;
 use crate::place::why;
 use crate::progress::Progress;
 use crate::stop;
+use crate::threads::Seat;
 use crate::units::short;
 use crate::work::{Clocks, Spent};
 
@@ -30,6 +32,34 @@ use crate::work::{Clocks, Spent};
 const PASSTHROUGH: (u64, u64) = (32, 2);
 /// Buffers that a ring can register.
 const MOST_BUFFERS: u64 = 16 << 10;
+
+impl Job {
+    /// Whether a rival can do the same work.
+    pub fn compares(&self, rival: Rival) -> Result<(), String> {
+        if self.rw.writes {
+            return Err("rivals only read: write rw=read, or leave it out".into());
+        }
+        if !self.memory.gpus.is_empty() || self.mapped {
+            return Err("rivals read files to host memory: leave out mem and target, or compare".into());
+        }
+        if self.runtime.is_some() || self.rate != [None; 2] || self.rate_iops != [None; 2] {
+            return Err("both move the same bytes as fast as they can: leave out runtime and rate".into());
+        }
+        if rival == Rival::Fio && !self.direct {
+            return Err("fio reads with O_DIRECT: leave out direct=0, or write serial".into());
+        }
+        if rival == Rival::Fio && (self.rw.random || self.replay.is_some() || self.files.len() > 1) {
+            return Err("fio reads one file in order: write rw=read and one filename, or serial".into());
+        }
+        let at = [self.offset, self.offset_increment];
+        if rival == Rival::Fio && (self.nrfiles > 1 || at.iter().any(|&at| at != Amount::Bytes(0))) {
+            return Err(
+                "fio reads one file from its start: leave out offset and nrfiles, or write serial".into()
+            );
+        }
+        Ok(())
+    }
+}
 
 /// What a job asks for beside its run.
 pub fn beyond(job: &Job, made: &mut Made, run: u64) -> Result<Option<Beyond>, Failure> {
@@ -90,12 +120,15 @@ fn ours(section: &Section<'_>) -> Result<Run, Failure> {
     let _progress = Progress::new(&format!("{}: engine", section.job.name), None);
     let start = Barrier::new(workers.len() + 1);
     let spent = thread::scope(|scope| {
-        let threads: Vec<_> = workers.into_iter().map(|worker| scope.spawn(|| worker.run(&start))).collect();
+        let seats = workers.iter().map(|_| Seat::new(scope, |worker: Worker<'_>| worker.run(&start)));
+        let seats = seats.collect::<Result<Vec<_>, _>>()?;
+        let threads: Vec<_> =
+            seats.into_iter().zip(workers).map(|(seat, worker)| seat.work(worker)).collect();
         start.wait();
         let clocks = Clocks::start();
         start.wait();
         for thread in threads {
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            thread.join()?;
         }
         clocks?.stop()
     })?;

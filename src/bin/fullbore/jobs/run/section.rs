@@ -20,6 +20,7 @@ use crate::jobs::spec::Job;
 use crate::jobs::value;
 use crate::jobs::words::Theirs;
 use crate::pool::available;
+use crate::threads;
 use crate::units::{count, human};
 
 /// Far below what any device does: a transfer that waits for others ahead of it is not late.
@@ -65,10 +66,11 @@ impl<'a> Section<'a> {
         let cpus = cpus(job)?;
         // Lanes run where the thread may that builds the engine.
         let opened = thread::scope(|scope| {
-            let thread = scope.spawn(|| {
+            let open = || {
                 pin(&cpus).map_err(|why| of(job, why))?;
                 Opened::new(job, run)
-            });
+            };
+            let thread = thread::Builder::new().spawn_scoped(scope, open).map_err(threads::refused)?;
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })?;
         let threads = usage::threads().into_iter().filter(|thread| !before.contains(thread)).collect();
@@ -194,6 +196,7 @@ impl Opened {
                     continue;
                 }
                 let (start, len) = files::range(job, clone, targets.len(), Some(target.size()))
+                    .and_then(|range| whole_blocks(job, range.0, target).map(|()| range))
                     .map_err(|why| of(job, format!("{}: {why}", target.name())))?;
                 spans.push(Span { target: index, start, count: len / job.bs });
             }
@@ -204,9 +207,22 @@ impl Opened {
     }
 }
 
+/// Direct writes are whole blocks; reads need not be, they go by way of a scratch buffer.
+fn whole_blocks(job: &Job, start: u64, target: &Target) -> Result<(), String> {
+    let block = u64::from(target.block_size()).max(1);
+    let whole = [start, job.bs].iter().all(|bytes| bytes.is_multiple_of(block));
+    if whole || !job.rw.writes || !job.direct || target.is_mapped() {
+        return Ok(());
+    }
+    Err(format!(
+        "writes of {} bytes from byte {start} are not whole blocks of {block}: change bs or offset, or write direct=0",
+        job.bs
+    ))
+}
+
 fn engine(job: &Job) -> Result<Engine, Failure> {
     let in_flight = job.iodepth * job.numjobs;
-    let patience = Duration::from_secs(30 + in_flight as u64 * job.bs / SLOWEST);
+    let patience = Duration::from_secs(30 + (in_flight as u64).saturating_mul(job.bs) / SLOWEST);
     let builder = Engine::builder()
         .command_size(job.cmd_size)
         .lane_depth(job.lane_depth)
@@ -237,14 +253,18 @@ fn open_one(job: &Job, engine: &Engine, path: &Path) -> Result<Target, Failure> 
         options = options.polled();
     }
     if job.mapped {
-        options = options.mapped();
+        // One that is cut short is a failure, not the end of the program.
+        options = options.mapped().guard_sigbus();
     }
     if job.force {
         options = options.force();
     }
     let refusal = |error: Error| {
-        let more = if error.kind() == ErrorKind::InUse { " (here: force=1)" } else { "" };
-        of(job, format!("{error}{more}"))
+        // The library's words name its own options.
+        let text = error.to_string();
+        let here = [("buffered()", " (here: direct=0)"), ("polled()", " (here: hipri)")];
+        let here = here.iter().find(|(theirs, _)| text.contains(theirs)).map_or("", |(_, ours)| ours);
+        of(job, text + if error.kind() == ErrorKind::InUse { " (here: force=1)" } else { here })
     };
     let target = engine.open(path, options).map_err(refusal)?;
     let passthrough = matches!(job.ioengine, Some((_, Theirs::Passthrough)));
