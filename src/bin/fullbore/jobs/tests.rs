@@ -260,7 +260,7 @@ fn refusals_of_the_command_line_are_one_line_with_a_remedy() {
         "--name=a --rw=randread:8",
         "--name=a --rw=sideways",
         "--name=a --verify=sha9",
-        "--name=a --verify=0",
+        "--name=a --verify=off",
         "--name=a --iodepth=0",
         "--name=a --iodepth=5000",
         "--name=a --numjobs=257",

@@ -106,7 +106,7 @@ pub fn ioengine(text: &str) -> Result<Option<(String, Theirs)>, String> {
 }
 
 /// fio's methods of `verify`; each means ours.
-const METHODS: [&str; 20] = [
+const METHODS: [&str; 19] = [
     "md5",
     "crc64",
     "crc32",
@@ -125,14 +125,13 @@ const METHODS: [&str; 20] = [
     "meta",
     "pattern",
     "pattern_hdr",
-    "null",
     "1",
 ];
 
 /// Whether content is checked.
 pub fn checks(text: &str) -> Result<bool, String> {
     match text {
-        "0" | "none" => Ok(false),
+        "0" | "none" | "null" => Ok(false),
         _ if METHODS.contains(&text) => Ok(true),
         _ => Err(format!("`{text}` is no method of fio's: write 1, or 0 for no check")),
     }
