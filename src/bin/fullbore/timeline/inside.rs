@@ -99,15 +99,23 @@ impl Places {
         Self { begins, ends: ends.collect() }
     }
 
+    /// Where an object begins in the request.
+    fn before(&self, number: usize) -> u64 {
+        number.checked_sub(1).map_or(0, |before| self.ends[before])
+    }
+
     /// The objects that work is for: commands are for one; a unit goes on in the order of the request.
     fn of(&self, work: &Work, turn: usize) -> std::ops::Range<usize> {
         let behind = self.begins.partition_point(|(begin, _)| *begin <= work.offset);
         let Some(&(begin, _)) = self.begins[..behind].last() else { return 0..0 };
         let alike = self.begins.partition_point(|(other, _)| *other < begin)..behind;
         let (_, first) = self.begins[(alike.start + turn).min(alike.end - 1)];
-        let before = first.checked_sub(1).map_or(0, |before| self.ends[before]);
-        let end = before + (work.offset - begin) + work.bytes.max(1);
+        let at = self.before(first) + (work.offset - begin);
+        if at >= self.ends[first] {
+            return 0..0;
+        }
+        let end = at + work.bytes.max(1);
         let last = self.ends.partition_point(|other| *other < end).min(self.ends.len() - 1);
-        first..last.max(first) + 1
+        first..last + 1
     }
 }

@@ -93,12 +93,11 @@ impl<W: Write> Writer<W> {
                 count(work, "piece"),
                 if of_none == 1 { "1 flush".into() } else { format!("{of_none} flushes") }
             );
-            let notes =
-                [("lost_objects", objects), ("lost_work", work), ("work_of_no_object", of_none)];
+            let notes = [("lost_objects", objects), ("lost_work", work), ("work_of_no_object", of_none)];
             let event = Message::default().number(9, INSTANT).number(11, ROOT).text(23, &name);
-            let event = notes.iter().fold(event, |event, (name, value)| {
-                event.message(4, &note(name, &Note::Number(*value)))
-            });
+            let event = notes
+                .iter()
+                .fold(event, |event, (name, value)| event.message(4, &note(name, &Note::Number(*value))));
             self.event(self.latest, &event)?;
         }
         Ok(self.out)
@@ -140,8 +139,7 @@ impl<W: Write> Writer<W> {
             }));
             self.slices(track, slices)?;
             let inside = inner.iter().zip(&flows);
-            let inside: Vec<_> =
-                inside.filter(|(inner, _)| section.objects[inner.of].row == row).collect();
+            let inside: Vec<_> = inside.filter(|(inner, _)| section.objects[inner.of].row == row).collect();
             let depth = inside.iter().map(|(inner, _)| inner.row + 1).max().unwrap_or(0);
             for depth in 0..depth {
                 let under = self.track("objects", (track, 0))?;
