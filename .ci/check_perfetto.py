@@ -112,8 +112,13 @@ class Browser:
         self.run("waitForPerfettoIdle(500)")
 
     def end(self):
-        self.process.kill()
-        self.process.wait()
+        # It ends with its pipes, and its children with it.
+        os.close(self.out)
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
 
 
 def paths(parents):
