@@ -21,6 +21,8 @@ pub struct WorkRecord {
     pub op: Op,
     /// The path it took.
     pub path: Path,
+    /// Where on the target it began: the first byte that was asked for. A unit goes on in the order of the transfer's extents.
+    pub offset: u64,
     /// Bytes it was to move.
     pub bytes: u64,
     /// When it began: a command's push into its queue.
@@ -32,7 +34,7 @@ pub struct WorkRecord {
 }
 
 impl Engine {
-    /// Records every command from now on, for [`Engine::take_records`]: at most `most` (1 to 64 Mi, 64 bytes each) that
+    /// Records every command from now on, for [`Engine::take_records`]: at most `most` (1 to 64 Mi, 72 bytes each) that
     /// nobody took; more are counted alone. It stays on as long as the engine, and costs some 10 ns a command. A second call
     /// changes nothing.
     pub fn record_work(&self, most: usize) -> Result<(), Error> {
@@ -55,6 +57,7 @@ impl Engine {
             trace_id: record.trace_id,
             op: record.op,
             path: record.path,
+            offset: record.offset,
             bytes: record.bytes,
             begun: at(record.begun),
             ended: at(record.ended),

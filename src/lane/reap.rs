@@ -141,6 +141,7 @@ impl<Q: Queue> Lane<Q> {
             trace_id: job.trace_id,
             op: if slot.flush { Op::Flush } else { job.op },
             path: slot.path,
+            offset: command.offset + u64::from(command.skip),
             bytes: if slot.flush { 0 } else { take },
             begun: slot.issued,
             ended: self.now,

@@ -26,6 +26,8 @@ pub struct Record {
     pub trace_id: u32,
     pub op: Op,
     pub path: Path,
+    /// Its first byte on the target.
+    pub offset: u64,
     pub bytes: u64,
     pub begun: u64,
     pub ended: u64,

@@ -183,6 +183,10 @@ fn what_lanes_did_is_recorded() {
     one(&b.client).result.expect("loaded");
     let (records, lost) = b.engine.take_records();
     assert_eq!((records.iter().map(|r| r.bytes).sum::<u64>(), lost), (1 << 20, 0));
+    let mut places: Vec<_> = records.iter().map(|r| (r.offset, r.bytes)).collect();
+    places.sort_unstable();
+    let end = places.iter().fold(0, |at, &(offset, bytes)| if offset == at { at + bytes } else { u64::MAX });
+    assert_eq!(end, 1 << 20, "one behind the other: {places:?}");
     for record in &records {
         assert!(began <= record.begun && record.begun <= record.ended && record.ended <= Instant::now());
         assert_eq!(

@@ -129,7 +129,7 @@ fn arms(
             let outcome = match &plan.requests {
                 Some(requests) => {
                     let feed = requests::feed(plan, requests, order);
-                    requests::run(rig, plan, requests, depth, &feed, (&phase, tape.as_ref()))?
+                    requests::run(rig, plan, requests, depth, &feed, (&phase, tape.as_ref()))
                 }
                 None => {
                     let feed = Feed::new(order, plan.limit);
@@ -140,10 +140,13 @@ fn arms(
                         rig.items(rig.pool.slots())?,
                         &feed,
                         (&phase, tape.as_ref()),
-                    )?
+                    )
                 }
             };
-            report.keep(tape.map(|tape| tape.section(&rig.engine)))?;
+            // Also of an arm that failed: what went before can be seen.
+            let kept = report.keep(tape.map(|tape| tape.section(&rig.engine)));
+            let outcome = outcome?;
+            kept?;
             let times_serial = slow.map(|slow| outcome.spent.gbps(outcome.bytes) / slow);
             report.add(Row { arm: "engine", iodepth: depth, outcome, times_serial, round, ..Row::default() });
         }
@@ -169,9 +172,9 @@ fn serial(
     let aim = arm::whole(rig, plan);
     let mut recorded = Recorded::new(plain, plan, tape.track(0, "loop"), aim, tape.room_for_work());
     let load = |slot: usize, offset| recorded.object((&rig.parts, &mut pool[slot]), offset);
-    let outcome = serial::run(plan, rig.pool.slots(), &feed, load)?;
-    report.keep(Some(recorded.section(tape)))?;
-    Ok(outcome)
+    let outcome = serial::run(plan, rig.pool.slots(), &feed, load);
+    let kept = report.keep(Some(recorded.section(tape)));
+    outcome.and_then(|outcome| kept.map(|()| outcome))
 }
 
 /// Before the clock: the first touch of the pool and the file by either way of loading them; of a mapping, by all of

@@ -51,6 +51,13 @@ fn extents(parts: &[Part], marked: &[u64]) -> Vec<u32> {
     marked.iter().map(|&objects| parts.partition_point(|part| part.object < objects) as u32 - 1).collect()
 }
 
+/// Of each object of a request its place on the target, and its bytes.
+fn objects(parts: &[Part], feed: &Feed, item: u64) -> Vec<(u64, u64)> {
+    let of_object = parts.chunk_by(|a, b| a.object == b.object);
+    let bytes = |parts: &[Part]| parts.iter().map(|part| part.len as u64).sum();
+    of_object.map(|parts| (feed.offset(item, parts[0].object), bytes(parts))).collect()
+}
+
 /// The feed of an arm.
 pub fn feed(plan: &Plan, requests: &Requests, order: Order) -> Feed {
     Feed::requests(order, plan.objects_an_item(), plan.limit, requests.count)
@@ -223,6 +230,7 @@ impl User {
             let mut tag = aim(&mut transfer, shared.parts, shared.feed, item);
             if let Some(track) = &mut self.track {
                 (transfer, tag) = track.put(transfer, Aim { offset: tag, ..shared.aim.clone() });
+                track.holds(tag as usize, objects(shared.parts, shared.feed, item));
             }
             if let Some(marks) = &self.marks {
                 transfer = transfer.marks(marks);

@@ -93,14 +93,14 @@ impl<'a> Recorded<'a> {
                 let begun = Instant::now();
                 let from = offset + part.within + at as u64;
                 piece(self.plain, op(self.plan), self.plan, &mut lease[at..], from, len)?;
-                self.note(id, len as u64, begun);
+                self.note(id, (from, len as u64), begun);
             }
         }
         self.track.end_plain(0);
         Ok(())
     }
 
-    fn note(&mut self, id: u32, bytes: u64, begun: Instant) {
+    fn note(&mut self, id: u32, (offset, bytes): (u64, u64), begun: Instant) {
         if self.work.len() == self.room {
             self.lost += 1;
             return;
@@ -112,6 +112,7 @@ impl<'a> Recorded<'a> {
             id,
             op: if op(self.plan) == Op::Read { "read" } else { "write" },
             path: path(self.plan),
+            offset,
             bytes,
             begun,
             ended: Instant::now(),

@@ -195,6 +195,7 @@ impl GpuLane {
             trace_id: self.core.table.body(claim).map_or(0, |job| job.trace_id),
             op: if slot.to_gpu { Op::Read } else { Op::Write },
             path: slot.path,
+            offset: slot.parts.first().map_or(0, |part| part.offset),
             bytes,
             begun,
             ended: self.now,

@@ -1,5 +1,5 @@
-//! `--timeline=FILE`: a trace in the JSON form of trace events, which Perfetto's viewer opens (and Chromium's), of requests,
-//! objects, the commands of each lane, the units and copies of GPUs, and how many of them are in flight.
+//! `--timeline=FILE`: a trace in Perfetto's own format, which its viewer opens, of requests, the objects inside, the commands
+//! of each lane, the units and copies of GPUs, and how many of them are in flight.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -12,7 +12,9 @@ use crate::failure::Failure;
 use crate::sink;
 use crate::units::count;
 
+mod inside;
 mod model;
+mod proto;
 mod tape;
 #[cfg(test)]
 mod tests;
@@ -22,7 +24,7 @@ pub use model::{Section, Sort, Work};
 pub use tape::{Aim, Tape, Track};
 use writer::Writer;
 
-/// Pieces of work, and as many objects, that a trace has at most: 40 MB while it is collected, some 160 MB while it is
+/// Pieces of work, and as many objects, that a trace has at most: 60 MB while it is collected, some 160 MB while it is
 /// written, and a file of as much. Those that come later are counted alone.
 const MOST: usize = 1 << 19;
 

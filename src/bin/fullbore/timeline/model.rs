@@ -9,8 +9,9 @@ pub struct Section {
     pub name: String,
     /// What `objects` are of: each is a request of many.
     pub requests: bool,
-    /// A name for each place of an object: of one place no two overlap in time.
+    /// For each place of an object the name of who submits it: of one place no two overlap in time.
     pub rows: Vec<String>,
+    /// Objects, or requests.
     pub objects: Vec<Object>,
     pub landings: Vec<Landing>,
     /// A name for each lane.
@@ -40,6 +41,8 @@ pub struct Object {
     pub target: std::sync::Arc<str>,
     pub offset: u64,
     pub bytes: u64,
+    /// The objects of a request in their order: where on the target, and bytes.
+    pub inside: Vec<(u64, u64)>,
     pub begun: Instant,
     pub ended: Instant,
     /// As the engine took them: from its submission to the push of its first command, and to its end.
@@ -70,13 +73,15 @@ pub struct Work {
     pub id: u32,
     pub op: &'static str,
     pub path: &'static str,
+    /// Its first byte on the target.
+    pub offset: u64,
     pub bytes: u64,
     pub begun: Instant,
     pub ended: Instant,
     pub failed: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Sort {
     Command,
     Unit,

@@ -46,13 +46,14 @@ impl Tape {
         Self { requests: true, ..self }
     }
 
-    /// For one who submits. Its places are called by its name, and come behind those of tracks with lower numbers.
+    /// For one who submits. Its places have its name, and come behind those of tracks with lower numbers.
     pub fn track(&self, number: usize, name: impl Into<String>) -> Track {
         Track {
             shared: self.shared.clone(),
             number,
             name: name.into(),
             room: self.room,
+            used: 0,
             places: Vec::new(),
             objects: Vec::new(),
             landings: Vec::new(),
@@ -124,6 +125,7 @@ fn work(record: &WorkRecord) -> Work {
             _ => "flush",
         },
         path: record.path.name(),
+        offset: record.offset,
         bytes: record.bytes,
         begun: record.begun,
         ended: record.ended,
@@ -146,6 +148,7 @@ pub struct Track {
     number: usize,
     name: String,
     room: usize,
+    used: usize,
     /// What is in flight.
     places: Vec<Option<Object>>,
     objects: Vec<Object>,
@@ -168,6 +171,7 @@ impl Track {
             target: aim.target,
             offset: aim.offset,
             bytes: aim.bytes,
+            inside: Vec::new(),
             begun: now,
             ended: now,
             queued_ns: 0,
@@ -183,6 +187,13 @@ impl Track {
         let place = self.places.iter().position(Option::is_none).unwrap_or(self.places.len());
         let id = self.begin(place, aim);
         (transfer.trace_id(id), place as u64)
+    }
+
+    /// Notes what objects there are inside the one in a place: of each where it is on the target, and its bytes.
+    pub fn holds(&mut self, place: usize, inside: Vec<(u64, u64)>) {
+        if let Some(Some(request)) = self.places.get_mut(place) {
+            request.inside = inside;
+        }
     }
 
     /// Notes those that are complete. Their tags are their places.
@@ -224,7 +235,10 @@ impl Track {
     }
 
     fn keep(&mut self, object: Object) {
-        if self.objects.len() < self.room {
+        // Those inside need room as well.
+        let needs = 1 + object.inside.len();
+        if self.used + needs <= self.room {
+            self.used += needs;
             self.objects.push(object);
         } else {
             self.lost += 1;
@@ -242,7 +256,7 @@ impl Drop for Track {
             }
         }
         let kept = Section {
-            rows: (0..self.places.len()).map(|place| format!("{} slot {place}", self.name)).collect(),
+            rows: vec![self.name.clone(); self.places.len()],
             objects: std::mem::take(&mut self.objects),
             landings: std::mem::take(&mut self.landings),
             lost: Lost { objects: self.lost, ..Lost::default() },
