@@ -1,6 +1,7 @@
-//! The engine and fio in turns: the same file, the same bytes, the engine's in as many distinct bytes of memory as
-//! fio's where fio can. Over an NVMe namespace fio runs as one and as two jobs of 16 and of 32 commands in flight,
-//! and the best of these counts.
+//! The engine and fio in turns: the same file, the same bytes, and as many distinct bytes of memory. Over an NVMe namespace
+//! fio runs as one and as two jobs of 16 and of 32 commands in flight, and the best of these counts. It has a buffer for
+//! each command in flight and no more, and more in flight than the drive has tags would hold it up: there the engine lands in
+//! fio's memory, with objects that are cut down to it.
 
 use serde_json::{Value, json};
 
@@ -9,7 +10,7 @@ use crate::arm;
 use crate::direct::{Op, PageBuf};
 use crate::failure::Failure;
 use crate::fio::{Fio, FioEngine, FioJob, Run};
-use crate::pairs::{Beside, PAIRS, Pairs, Ratio};
+use crate::pairs::{Beside, PAIRS, Pairs, Ratio, fitted, median};
 use crate::place::Place;
 use crate::progress::Progress;
 use crate::rig::Rig;
@@ -30,7 +31,51 @@ const SERIAL_OBJECTS: u64 = 64;
 #[derive(Debug, Clone)]
 struct Rival {
     job: FioJob,
+    /// Objects of ours in flight, and the bytes of one.
+    ours: (usize, u64),
     pairs: Pairs,
+}
+
+impl Rival {
+    /// Bytes of memory that ours lands in, and fio.
+    fn footprint(&self) -> [u64; 2] {
+        [self.ours.0 as u64 * self.ours.1, self.job.footprint()]
+    }
+}
+
+/// The engine as it runs beside one of fio's ways: with the plan's objects, or with smaller ones and a pool of their own.
+struct Ours {
+    cut: Option<(Rig, Plan)>,
+    iodepth: usize,
+}
+
+impl Ours {
+    fn beside(rig: &Rig, plan: &Plan, iodepth: usize, memory: u64) -> Result<Self, Failure> {
+        let (objects, bs) = fitted(memory, (iodepth * plan.jobs, plan.bs), rig.command(plan).into());
+        if bs >= plan.bs {
+            return Ok(Self { cut: None, iodepth });
+        }
+        let jobs = plan.jobs.min(objects);
+        let (iodepth, plan) = (objects / jobs, Plan { bs, jobs, ..plan.clone() });
+        Ok(Self { cut: Some((rig.with(&plan, iodepth * jobs)?, plan)), iodepth })
+    }
+
+    /// Moves so many bytes of so large a file, as one arm.
+    fn run(&self, (rig, plan): (&Rig, &Plan), size: u64, total: u64) -> Result<Run, Failure> {
+        let (rig, plan) = self.cut.as_ref().map_or((rig, plan), |(rig, plan)| (rig, plan));
+        let order = Order::new(size, plan.bs, false);
+        let feed = Feed::of(order, (total / plan.bs).max(1));
+        // No spare places here: fio lands in what is in flight, and so must we.
+        let items = rig.items(self.iodepth * plan.jobs)?;
+        arm::engine(rig, plan, self.iodepth, items, &feed, ("engine beside fio", None))
+            .map(|run| run_of(&run))
+    }
+
+    /// Objects in flight, and the bytes of one.
+    fn objects(&self, plan: &Plan) -> (usize, u64) {
+        let plan = self.cut.as_ref().map_or(plan, |(_, plan)| plan);
+        (self.iodepth * plan.jobs, plan.bs)
+    }
 }
 
 /// The engine beside the serial loop of the first arm: the same objects, through the same places of the pool.
@@ -65,10 +110,10 @@ pub fn with_serial(rig: &Rig, plan: &Plan, place: &Place) -> Result<Beside, Fail
 pub struct Compared {
     version: String,
     iodepth: usize,
-    /// Bytes of memory that the engine lands in.
-    footprint: u64,
     /// The best of them is the first.
     rivals: Vec<Rival>,
+    /// The engine with whole objects, where those beside fio are cut: bytes of one, of the memory they land in, and its runs.
+    whole: Option<(u64, u64, Vec<Run>)>,
     /// fio with so many small hot buffers a job, and its rate; not over passthrough, where all its buffers are.
     hot: Option<(u64, f64)>,
     serial: Pairs,
@@ -87,7 +132,10 @@ fn jobs(
     let (file, most) = (place.members[0].path.clone(), region / bs);
     let job = |engine, jobs, depth| FioJob { file: file.clone(), engine, bs, depth, jobs, region, total };
     if place.drives().next().is_some() {
-        let passthrough = |(jobs, depth): (u64, u64)| job(FioEngine::Passthrough, jobs.min(most), depth);
+        let passthrough = |(jobs, depth): (u64, u64)| {
+            let jobs = jobs.min(most);
+            job(FioEngine::Passthrough, jobs, depth.min(footprint / bs / jobs).max(1))
+        };
         return Ok(PASSTHROUGH.into_iter().map(passthrough).collect());
     }
     let jobs = (rig.lanes().len() as u64).min(most).max(1);
@@ -110,17 +158,28 @@ pub fn run(fio: &Fio, rig: &Rig, plan: &Plan, place: &Place) -> Result<Compared,
     let footprint = rig.pool.footprint(slots);
     let jobs = jobs(plan, place, &order, rig, footprint)?;
     let first = jobs[0].clone();
-    let mut rivals: Vec<_> = jobs.into_iter().map(|job| Rival { job, pairs: Pairs::default() }).collect();
-    // The arms ran before: nothing is cold, and no pair has to be set apart.
-    for _ in 0..PAIRS {
-        let feed = Feed::of(order, order.objects_an_arm());
-        // No spare places here: fio lands in what is in flight, and so must we.
-        let ours = arm::engine(rig, plan, iodepth, rig.items(slots)?, &feed, ("engine beside fio", None))?;
-        let ours = run_of(&ours);
-        for rival in &mut rivals {
-            rival.pairs.0.push((ours, watched(fio, &rival.job, "fio beside engine")?));
+    let (mut rivals, mut beside) = (Vec::new(), Vec::new());
+    for job in jobs {
+        // A ring's buffers are as many as fit in ours.
+        let memory = if job.engine == FioEngine::Passthrough { job.footprint() } else { footprint };
+        let ours = Ours::beside(rig, plan, iodepth, memory)?;
+        rivals.push(Rival { job, ours: ours.objects(plan), pairs: Pairs::default() });
+        beside.push(ours);
+    }
+    let whole = Ours { cut: None, iodepth };
+    let is_cut = beside.iter().any(|ours| ours.cut.is_some());
+    let mut runs = Vec::new();
+    let (size, total) = (place.size, order.objects_an_arm() * plan.bs);
+    for _ in 0..=PAIRS {
+        for (rival, ours) in rivals.iter_mut().zip(&beside) {
+            let ours = ours.run((rig, plan), size, total)?;
+            rival.pairs.add((ours, watched(fio, &rival.job, "fio beside engine")?));
+        }
+        if is_cut {
+            runs.push(whole.run((rig, plan), size, total)?);
         }
     }
+    let whole = is_cut.then(|| (plan.bs, footprint, runs.split_off(1)));
     rivals.sort_by(|a, b| b.pairs.rate().theirs.total_cmp(&a.pairs.rate().theirs));
     let hot = match first.engine {
         FioEngine::Passthrough => None,
@@ -130,7 +189,7 @@ pub fn run(fio: &Fio, rig: &Rig, plan: &Plan, place: &Place) -> Result<Compared,
         }
     };
     let serial = serial(fio, rig, plan, place, &order, &first)?;
-    Ok(Compared { version: fio.version.clone(), iodepth, footprint, rivals, hot, serial })
+    Ok(Compared { version: fio.version.clone(), iodepth, rivals, whole, hot, serial })
 }
 
 pub fn run_of(outcome: &arm::Outcome) -> Run {
@@ -155,12 +214,12 @@ fn serial(
     let hot = Plan { bs: job.bs, ..plan.clone() };
     let order = Order::new(job.region, job.bs, false);
     let mut pairs = Pairs::default();
-    for _ in 0..PAIRS {
+    for _ in 0..=PAIRS {
         let feed = Feed::of(order, job.total / job.bs);
         let (mut buf, len) = (PageBuf::new(job.bs as usize), job.bs as usize);
         let load = |_, offset| plain_loop::piece(&plain, Op::Read, &hot, &mut buf, offset, len);
         let ours = plain_loop::run(&hot, 1, &feed, load)?;
-        pairs.0.push((run_of(&ours), watched(fio, &job, "fio, serial")?));
+        pairs.add((run_of(&ours), watched(fio, &job, "fio, serial")?));
     }
     Ok(pairs)
 }
@@ -177,14 +236,16 @@ impl Compared {
         let best = &self.rivals[0];
         let (rate, cpu, serial) = (best.pairs.rate(), best.pairs.cpu(), self.serial.rate());
         let of = |job: &FioJob| {
-            let memory = human(job.jobs * job.depth * job.bs);
+            let memory = human(job.footprint());
             format!("{} of {} x {} ({memory})", count(job.jobs, "job"), job.depth, short(job.bs))
         };
+        let objects =
+            |rival: &Rival| format!("{} of {}", count(rival.ours.0 as u64, "object"), short(rival.ours.1));
         let mut lines = vec![format!(
-            "against {}, {PAIRS} pairs: {} objects in flight ({}), {}{}:",
+            "against {}, {PAIRS} pairs: {} in flight ({}), {}{}:",
             self.version,
-            self.iodepth,
-            human(self.footprint),
+            objects(best),
+            human(best.footprint()[0]),
             if self.rivals.len() > 1 { "the best of fio's, " } else { "" },
             of(&best.job)
         )];
@@ -201,8 +262,25 @@ impl Compared {
             spread(&cpu)
         ));
         for rival in &self.rivals[1..] {
-            let (rate, cpu) = (rival.pairs.rate().theirs, rival.pairs.cpu().theirs);
-            lines.push(format!("  fio as {}: {rate:.2} GB/s, CPU s/GiB {cpu:.3}", of(&rival.job)));
+            let (rate, cpu) = (rival.pairs.rate(), rival.pairs.cpu());
+            lines.push(format!(
+                "  fio as {}: {:.2} GB/s, CPU s/GiB {:.3}; engine, {}: {:.2} GB/s, CPU s/GiB {:.3}",
+                of(&rival.job),
+                rate.theirs,
+                cpu.theirs,
+                objects(rival),
+                rate.ours,
+                cpu.ours
+            ));
+        }
+        lines.push(best.pairs.first_line("fio"));
+        if let Some((bs, memory, runs)) = &self.whole {
+            let gbps = median(runs.iter().map(|run| run.gbps));
+            lines.push(format!(
+                "  engine with whole objects of {} ({}), for information: {gbps:.2} GB/s",
+                short(*bs),
+                human(*memory)
+            ));
         }
         if let Some((depth, gbps)) = self.hot {
             let hot = FioJob { depth, ..best.job.clone() };
@@ -222,7 +300,7 @@ impl Compared {
     pub fn json(&self) -> Value {
         let pair = |(ours, fio): &(Run, Run)| json!({ "ours_gbps": ours.gbps, "fio_gbps": fio.gbps });
         let best = &self.rivals[0];
-        let pairs: Vec<Value> = best.pairs.0.iter().map(pair).collect();
+        let pairs: Vec<Value> = best.pairs.rest.iter().map(pair).collect();
         let (rate, cpu, serial) = (best.pairs.rate(), best.pairs.cpu(), self.serial.rate());
         json!({
             "fio_gbps": rate.theirs,
@@ -236,15 +314,26 @@ impl Compared {
             "hot_fio_gbps": self.hot.map(|(_, gbps)| gbps),
             "fio_version": self.version,
             "iodepth": self.iodepth,
-            "footprint_bytes": self.footprint,
-            "fio_footprint_bytes": best.job.jobs * best.job.depth * best.job.bs,
+            "objects_in_flight": best.ours.0,
+            "object_bytes": best.ours.1,
+            "footprint_bytes": best.footprint()[0],
+            "fio_footprint_bytes": best.footprint()[1],
+            "whole_objects": self.whole.as_ref().map(|(bs, memory, runs)| json!({
+                "object_bytes": bs,
+                "footprint_bytes": memory,
+                "ours_gbps": median(runs.iter().map(|run| run.gbps)),
+            })),
             "fio_jobs": best.job.jobs,
             "fio_iodepth": best.job.depth,
             "fio_bs": best.job.bs,
+            "first": best.pairs.first.as_ref().map(pair),
             "pairs": pairs,
             "fio": self.rivals.iter().map(|rival| json!({
                 "jobs": rival.job.jobs,
                 "iodepth": rival.job.depth,
+                "footprint_bytes": rival.footprint()[1],
+                "ours_footprint_bytes": rival.footprint()[0],
+                "ours_gbps": rival.pairs.rate().ours,
                 "gbps": rival.pairs.rate().theirs,
                 "cpu_s_per_gib": rival.pairs.cpu().theirs,
             })).collect::<Vec<_>>(),
@@ -268,7 +357,10 @@ mod tests {
     }
 
     fn pairs(pairs: &[(f64, f64)]) -> Pairs {
-        Pairs(pairs.iter().map(|&(ours, fio)| (run(ours), run(fio))).collect())
+        let mut all = Pairs::default();
+        all.add((run(0.5), run(0.25)));
+        pairs.iter().for_each(|&(ours, fio)| all.add((run(ours), run(fio))));
+        all
     }
 
     fn job(engine: FioEngine, jobs: u64, depth: u64) -> FioJob {
@@ -280,8 +372,8 @@ mod tests {
         Compared {
             version: "fio-3.33".into(),
             iodepth: 8,
-            footprint: 160 << 20,
-            rivals: vec![Rival { job: job(FioEngine::Ring, 2, 640), pairs: main }],
+            rivals: vec![Rival { job: job(FioEngine::Ring, 2, 640), ours: (8, 20 << 20), pairs: main }],
+            whole: None,
             hot: Some((32, 9.0)),
             serial: pairs(&[(1.0, 1.0)]),
         }
@@ -297,29 +389,51 @@ mod tests {
     fn people_and_programs_read_the_same_numbers() {
         let lines = compared().lines().join("\n");
         assert!(lines.contains("ratio 1.00 (pairs 1.00 to 2.00)"), "{lines}");
-        assert!(lines.contains("8 objects in flight (160 MiB), 2 jobs of 640 x 128k (160 MiB)"), "{lines}");
+        assert!(
+            lines.contains("8 objects of 20m in flight (160 MiB), 2 jobs of 640 x 128k (160 MiB)"),
+            "{lines}"
+        );
         assert!(lines.contains("CPU s/GiB: engine 0.250, fio 0.250"), "{lines}");
         let json = compared().json();
         assert_eq!((json["ratio"].as_f64(), json["hot_fio_gbps"].as_f64()), (Some(1.0), Some(9.0)));
         assert_eq!((json["cpu_ratio"].as_f64(), json["fio_cpu_s_per_gib"].as_f64()), (Some(1.0), Some(0.25)));
         assert_eq!(json["pairs"].as_array().map(Vec::len), Some(5));
+        // What may have been cold is said, and is in no median.
+        assert!(
+            lines.contains(
+                "the first pair, apart (device and memory may be cold): engine 0.500 GB/s, fio 0.250"
+            )
+        );
+        assert_eq!((json["first"]["fio_gbps"].as_f64(), json["ratio_max"].as_f64()), (Some(0.25), Some(2.0)));
     }
 
     #[test]
     fn all_ways_over_passthrough_are_reported() {
         let rival = |jobs, depth, fio| Rival {
             job: job(FioEngine::Passthrough, jobs, depth),
+            ours: (8, jobs * depth * (131_072 / 8)),
             pairs: pairs(&[(2.0, fio)]),
         };
-        let compared =
-            Compared { rivals: vec![rival(2, 32, 2.0), rival(1, 16, 1.0)], hot: None, ..compared() };
+        let whole = Some((20 << 20, 160 << 20, vec![run(3.0)]));
+        let rivals = vec![rival(2, 32, 2.0), rival(1, 16, 1.0)];
+        let compared = Compared { rivals, whole, hot: None, ..compared() };
         let lines = compared.lines().join("\n");
-        assert!(lines.contains("the best of fio's, 2 jobs of 32 x 128k (8 MiB)"), "{lines}");
+        let head = "8 objects of 1m in flight (8 MiB), the best of fio's, 2 jobs of 32 x 128k (8 MiB)";
+        assert!(lines.contains(head), "{lines}");
+        assert!(lines.contains("whole objects of 20m (160 MiB), for information: 3.00 GB/s"), "{lines}");
+        assert!(lines.contains("; engine, 8 objects of 256k: 2.00 GB/s"), "{lines}");
         assert!(
             lines.contains("fio as 1 job of 16 x 128k (2 MiB): 1.00 GB/s") && !lines.contains("hot b"),
             "{lines}"
         );
         let json = compared.json();
         assert_eq!((json["fio"][1]["iodepth"].as_u64(), json["hot_fio_gbps"].is_null()), (Some(16), true));
+        for footprints in [&json, &json["fio"][1]].map(|of| (of["footprint_bytes"].as_u64(), of)) {
+            let other = ["fio_footprint_bytes", "ours_footprint_bytes"]
+                .iter()
+                .find_map(|&key| footprints.1[key].as_u64());
+            assert!(footprints.0.is_some() && footprints.0 == other, "{json:#}");
+        }
+        assert_eq!(json["whole_objects"]["footprint_bytes"].as_u64(), Some(160 << 20));
     }
 }

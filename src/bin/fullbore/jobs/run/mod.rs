@@ -19,7 +19,7 @@ mod check;
 mod course;
 pub mod disks;
 mod files;
-mod live;
+pub mod live;
 mod rival;
 pub mod section;
 pub mod stats;
@@ -76,7 +76,7 @@ pub fn run<'a>(jobs: &'a [Job], report: &mut Report<'a>) -> Result<(), Failure> 
     report.begin();
     for wave in waves(jobs) {
         let failed = one_wave(jobs, &wave, (&mut made, run), report, || {
-            // Files are there by now, and what laying them out cost is not counted.
+            // Files are there by now, and what laying them out and the first run cost is not counted.
             disks.get_or_insert_with(|| Disks::beneath(paths.iter().map(|path| &**path)));
         });
         for &(number, _) in wave.iter().filter(|(number, _)| jobs[*number].unlink) {
@@ -138,13 +138,13 @@ fn one_wave<'a>(
             workers.push(worker);
         }
     }
-    ready();
-    let mut units = Unit::of(jobs, wave);
     let start = Barrier::new(workers.len() + 1);
     thread::scope(|scope| {
         let threads: Vec<_> = workers.into_iter().map(|worker| scope.spawn(|| worker.run(&start))).collect();
-        // All are ready. The engines are looked at, and then all begin.
+        // All are ready, and the first runs are over. Disks and engines are looked at, and then all begin.
         start.wait();
+        ready();
+        let mut units = Unit::of(jobs, wave);
         let mut watch = Watch::new(&sections);
         start.wait();
         let began = Instant::now();

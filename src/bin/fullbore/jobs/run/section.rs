@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use fullbore::{AllocOptions, Engine, Error, ErrorKind, LaneStats, Mem, OpenOptions, Region, Target};
+use fullbore::{AllocOptions, Engine, LaneStats, Mem, OpenOptions, Region, Target};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
@@ -19,6 +19,7 @@ use crate::jobs::report::Lane;
 use crate::jobs::spec::Job;
 use crate::jobs::value;
 use crate::jobs::words::Theirs;
+use crate::member::refusal;
 use crate::pool::available;
 use crate::units::{count, human};
 
@@ -239,14 +240,7 @@ fn open_one(job: &Job, engine: &Engine, path: &Path) -> Result<Target, Failure> 
     if job.mapped {
         options = options.mapped();
     }
-    if job.force {
-        options = options.force();
-    }
-    let refusal = |error: Error| {
-        let more = if error.kind() == ErrorKind::InUse { " (here: force=1)" } else { "" };
-        of(job, format!("{error}{more}"))
-    };
-    let target = engine.open(path, options).map_err(refusal)?;
+    let target = engine.open(path, options).map_err(|error| of(job, refusal(&error)))?;
     let passthrough = matches!(job.ioengine, Some((_, Theirs::Passthrough)));
     if passthrough && target.drive().is_none_or(|_| target.is_mapped()) {
         let path = path.display();

@@ -29,6 +29,8 @@ struct Slot {
     io: Option<Io>,
 }
 
+mod first;
+
 /// A clone.
 pub struct Worker<'a> {
     pub job: &'a Job,
@@ -253,7 +255,7 @@ impl<'a> Worker<'a> {
             let (bytes, taken) = (completion.bytes, completion.times);
             let path = completion.paths;
             if let Some(io) = self.absorb(completion) {
-                times.push((io.way, bytes, (nanos(taken.queued), nanos(taken.total))));
+                times.push((io.way, bytes, taken));
                 if !paths.contains(&path) {
                     paths.push(path);
                 }
@@ -267,7 +269,7 @@ impl<'a> Worker<'a> {
             for path in paths {
                 counts.paths.insert(path.to_string());
             }
-            times.into_iter().for_each(|(way, bytes, times)| counts.ended(way, bytes, times));
+            times.into_iter().for_each(|(way, bytes, times)| counts.ended(way, bytes, &times));
         }
     }
 
@@ -340,15 +342,23 @@ impl<'a> Worker<'a> {
             }
         }
         if self.check.needs_seeds() {
-            for span in 0..self.part.spans.len() {
-                let io = self.course.io(READ, span, 0);
-                self.launch(io, true);
-                let back = self.one_back()?;
-                let target = self.part.spans[span].target;
-                self.check.learn(&back, target, self.part.targets[target].name())?;
-                self.free.push_back(back.1);
-                self.slots[back.1].transfer = Some(back.0);
-            }
+            self.learn_seeds()?;
+        }
+        if first::is_apart(self.job) {
+            self.first_run()?;
+        }
+        Ok(())
+    }
+
+    fn learn_seeds(&mut self) -> Result<(), Failure> {
+        for span in 0..self.part.spans.len() {
+            let io = self.course.io(READ, span, 0);
+            self.launch(io, true);
+            let back = self.one_back()?;
+            let target = self.part.spans[span].target;
+            self.check.learn(&back, target, self.part.targets[target].name())?;
+            self.free.push_back(back.1);
+            self.slots[back.1].transfer = Some(back.0);
         }
         Ok(())
     }
@@ -411,7 +421,3 @@ pub fn seed(job: &Job, number: usize, run: u64) -> u64 {
 
 /// What fio ends a job with whose content is wrong.
 const EILSEQ: i32 = 84;
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
