@@ -61,15 +61,15 @@ impl Pairs {
     }
 }
 
-/// Objects in flight, and the bytes of one, that land in so much memory: `objects` of `bs`, or where these need more, smaller
-/// ones of whole commands.
+/// Objects in flight, and the bytes of one, that land in so much memory: `objects` of `bs`, or where these need more, about as
+/// many smaller ones of whole commands.
 pub fn fitted(memory: u64, (objects, bs): (usize, u64), command: u64) -> (usize, u64) {
     let many = objects as u64;
     if many * bs <= memory {
         return (objects, bs);
     }
     let bs = (memory / many / command).max(1) * command;
-    ((memory / bs).clamp(1, many) as usize, bs)
+    ((memory / bs).max(1) as usize, bs)
 }
 
 pub fn median(values: impl Iterator<Item = f64>) -> f64 {
@@ -188,8 +188,9 @@ mod tests {
         assert_eq!(fitted(160 * M, (8, 20 * M), 128 * K), (8, 20 * M));
         assert_eq!(fitted(8 * M, (8, 20 * M), 128 * K), (8, M));
         assert_eq!(fitted(2 * M, (8, 20 * M), 128 * K), (8, 256 * K));
-        // No object is less than a command: then fewer are in flight.
+        // No object is less than a command: then others are in flight, fewer or more, to fill the memory.
         assert_eq!(fitted(2 * M, (64, 20 * M), 128 * K), (16, 128 * K));
+        assert_eq!(fitted(8 * M, (40, 20 * M), 128 * K), (64, 128 * K));
         assert_eq!(fitted(2 * M, (3, 20 * M), 128 * K), (3, 5 * 128 * K));
         for (memory, objects) in [(2 * M, 5), (8 * M, 7), (128 * K, 9)] {
             let (objects, bs) = fitted(memory, (objects, 20 * M), 128 * K);

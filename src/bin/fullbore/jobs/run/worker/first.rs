@@ -1,6 +1,9 @@
-//! The first run of a job: before its clock, since it may find the device, memory and mappings cold. It is measured apart.
+//! Before a job's clock: buffers are filled, content is looked up, and the first run, which may find the device, memory and
+//! mappings cold, is measured apart.
 
 use std::time::Instant;
+
+use fullbore::Transfer;
 
 use super::Worker;
 use crate::arm::LOOK;
@@ -11,13 +14,56 @@ use crate::jobs::run::stats::READ;
 use crate::jobs::spec::Job;
 use crate::stop;
 
-/// Whether a job has one. `ramp_time` sets its beginning apart already, and of a job through the page cache it would leave
+/// Whether a job has one apart. `ramp_time` sets its beginning apart already, and of a job through the page cache it would leave
 /// pages behind that the job then finds there.
-pub fn is_apart(job: &Job) -> bool {
+fn is_apart(job: &Job) -> bool {
     job.first_run && job.ramp_time.is_zero() && job.direct
 }
 
 impl Worker<'_> {
+    /// Before the clock: buffers that are neither zeros nor content of ours; for a reading job, whose content it is.
+    pub(super) fn prepare(&mut self) -> Result<(), Failure> {
+        if self.job.rw.writes {
+            for slot in &mut self.slots {
+                let extents = slot.transfer.iter_mut().flat_map(|transfer| transfer.extents_mut());
+                for extent in extents {
+                    self.check.stain(extent.mem_mut())?;
+                }
+            }
+        }
+        if self.check.needs_seeds() {
+            self.learn_seeds()?;
+        }
+        if is_apart(self.job) {
+            self.first_run()?;
+        }
+        Ok(())
+    }
+
+    fn learn_seeds(&mut self) -> Result<(), Failure> {
+        for span in 0..self.part.spans.len() {
+            let io = self.course.io(READ, span, 0);
+            self.launch(io, true);
+            let back = self.one_back()?;
+            let target = self.part.spans[span].target;
+            self.check.learn(&back, target, self.part.targets[target].name())?;
+            self.free.push_back(back.1);
+            self.slots[back.1].transfer = Some(back.0);
+        }
+        Ok(())
+    }
+
+    /// The only one in flight.
+    fn one_back(&mut self) -> Result<(Transfer, usize), Failure> {
+        let mut done = Vec::new();
+        self.client.wait(1, &mut done, None).map_err(Failure::data)?;
+        self.note(&done);
+        let lost = || Failure::data("a transfer did not come back");
+        let completion = done.pop().ok_or_else(lost)?;
+        completion.result.map_err(Failure::data)?;
+        Ok((completion.transfer.ok_or_else(lost)?, completion.tag as usize))
+    }
+
     /// How many I/Os that is: one into each place of the memory; of a mapping all, since each page costs a fault; of a job
     /// that is held to a pace one.
     fn first_ios(&self) -> u64 {
@@ -33,7 +79,7 @@ impl Worker<'_> {
     }
 
     /// Moves what the job begins with.
-    pub(super) fn first_run(&mut self) -> Result<(), Failure> {
+    fn first_run(&mut self) -> Result<(), Failure> {
         let seed = super::seed(self.job, self.number, self.section.run);
         let mut course = Course::new(self.job, self.part.spans.clone(), self.first_ios(), seed);
         let (began, mut first, mut done) = (Instant::now(), First::default(), Vec::new());
