@@ -75,7 +75,10 @@ fn over_passthrough_both_land_in_as_much_memory() {
         check_compared(compared, "fio");
         let both = ["footprint_bytes", "rival_footprint_bytes"].map(|key| number(compared, key));
         assert!(both[0] == both[1] && both[0] <= 8 * MIB, "{compared:#}");
-        assert!(compared["how"].as_str().unwrap().contains("cut down to fio's memory"), "{compared:#}");
+        assert!(
+            compared["how"].as_str().unwrap().contains("cut from 16 of 1m to fio's memory"),
+            "{compared:#}"
+        );
     });
 }
 

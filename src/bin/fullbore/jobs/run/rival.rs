@@ -68,7 +68,8 @@ pub fn beyond(job: &Job, made: &mut Made, run: u64) -> Result<Option<Beyond>, Fa
                 Some(small) => {
                     let section = Section::open(&small, made, run)?;
                     let theirs = fio_job(&section, theirs.footprint())?;
-                    let how = format!(", which are those of {} cut down to fio's memory", short(job.bs));
+                    let whole = job.iodepth * job.numjobs;
+                    let how = format!(", cut from {whole} of {} to fio's memory", short(job.bs));
                     Some(beside_fio(&section, &theirs, &how)?)
                 }
             }
@@ -83,9 +84,9 @@ fn cut(job: &Job, theirs: &FioJob) -> Result<Option<Job>, Failure> {
     if theirs.engine != FioEngine::Passthrough {
         return Ok(None);
     }
-    let objects = job.iodepth * job.numjobs;
-    let (objects, bs) = fitted(theirs.footprint(), (objects, job.bs), theirs.bs);
-    if bs >= job.bs {
+    let whole = (job.iodepth * job.numjobs, job.bs);
+    let (objects, bs) = fitted(theirs.footprint(), whole, theirs.bs);
+    if (objects, bs) == whole {
         return Ok(None);
     }
     if objects < job.numjobs {
