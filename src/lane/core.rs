@@ -261,7 +261,12 @@ impl Core {
         Completion {
             result,
             bytes: outcome.bytes,
-            times: Times { queued: since(started), total: since(outcome.finished) },
+            times: Times {
+                queued: since(started),
+                waited: since(started) + Duration::from_nanos(outcome.waited),
+                copied: Duration::from_nanos(outcome.copied),
+                total: since(outcome.finished),
+            },
             paths: PathSet(outcome.paths & !FLUSHED),
             transfer,
             tag: outcome.tag,

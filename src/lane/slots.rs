@@ -81,6 +81,11 @@ struct Entry<B> {
     submitted: AtomicU64,
     started: AtomicU64,
     finished: AtomicU64,
+    /// Of a transfer over GPU memory, which one lane serves: when its time was last added up, and what of it until then it
+    /// waited, or was copied.
+    seen: AtomicU64,
+    waited: AtomicU64,
+    copied: AtomicU64,
     bytes: AtomicU64,
     paths: AtomicU32,
     stop: AtomicU8,
@@ -105,6 +110,17 @@ pub struct Admission {
     pub tag: u64,
 }
 
+/// What a transfer over GPU memory spends time on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spent {
+    /// Some of it is with the target.
+    Target,
+    /// Copies are under way, and nothing of it is with the target.
+    Copies,
+    /// Nothing of it is under way.
+    Waiting,
+}
+
 /// What the client learns of a published transfer.
 pub struct Outcome<B> {
     pub tag: u64,
@@ -119,6 +135,9 @@ pub struct Outcome<B> {
     /// Clock at the first command, 0 if none was issued.
     pub started: u64,
     pub finished: u64,
+    /// Ns of the time between in which nothing of it was under way, and in which copies alone were.
+    pub waited: u64,
+    pub copied: u64,
 }
 
 /// What publishing led to.
@@ -168,6 +187,9 @@ impl<B> Table<B> {
             submitted: AtomicU64::new(0),
             started: AtomicU64::new(0),
             finished: AtomicU64::new(0),
+            seen: AtomicU64::new(0),
+            waited: AtomicU64::new(0),
+            copied: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             paths: AtomicU32::new(0),
             stop: AtomicU8::new(0),
@@ -213,7 +235,9 @@ impl<B> Table<B> {
         entry.deadline.store(admission.deadline, Ordering::Relaxed);
         entry.tag.store(admission.tag, Ordering::Relaxed);
         entry.submitted.store(admission.submitted, Ordering::Relaxed);
-        entry.started.store(0, Ordering::Relaxed);
+        for counter in [&entry.started, &entry.seen, &entry.waited, &entry.copied] {
+            counter.store(0, Ordering::Relaxed);
+        }
         entry.bytes.store(0, Ordering::Relaxed);
         entry.paths.store(0, Ordering::Relaxed);
         entry.stop.store(0, Ordering::Relaxed);
@@ -327,6 +351,20 @@ impl<B> Table<B> {
     pub fn mark_started(&self, claim: &Claim, now: u64) {
         let started = &self.entry(claim.handle).started;
         let _ = started.compare_exchange(0, now.max(1), Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Adds the time since the last call to what it was spent on; the first call begins. One lane's alone.
+    pub fn spend(&self, claim: &Claim, now: u64, on: Spent) {
+        let entry = self.entry(claim.handle);
+        let seen = entry.seen.swap(now.max(1), Ordering::Relaxed);
+        let counter = match on {
+            Spent::Waiting => &entry.waited,
+            Spent::Copies => &entry.copied,
+            Spent::Target => return, // the rest
+        };
+        if seen > 0 {
+            counter.fetch_add(now.saturating_sub(seen), Ordering::Relaxed);
+        }
     }
 
     /// Adds what a unit moved, and by which paths.
@@ -508,6 +546,8 @@ impl<B> Table<B> {
             paths: entry.paths.load(Ordering::Relaxed),
             started: entry.started.load(Ordering::Relaxed),
             finished: entry.finished.load(Ordering::Relaxed),
+            waited: entry.waited.load(Ordering::Relaxed),
+            copied: entry.copied.load(Ordering::Relaxed),
         };
         if done {
             // SAFETY: the phase is Done, which only its one consumer (the caller) moves on.

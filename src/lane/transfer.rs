@@ -255,6 +255,20 @@ impl Completion {
 pub struct Times {
     /// From submission to the first command.
     pub queued: Duration,
+    /// How long nothing of it was under way: `queued`, and of GPU memory what it waited later for a bounce buffer, or for
+    /// room in the copy engine.
+    pub waited: Duration,
+    /// Of GPU memory: how long copies to or from the GPU were under way, and nothing of it was with the target. Copies that run
+    /// while the target moves another part of it cost no time of their own, and count for nothing here; those that cuFile makes
+    /// cannot be told from its I/O.
+    pub copied: Duration,
     /// From submission to the last result.
     pub total: Duration,
+}
+
+impl Times {
+    /// How long some of it was with the target: what `waited` and `copied` leave of `total`.
+    pub fn on_target(&self) -> Duration {
+        self.total.saturating_sub(self.waited + self.copied)
+    }
 }

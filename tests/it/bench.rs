@@ -7,6 +7,8 @@ use serde_json::Value;
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Command, Output};
 
+pub mod apart;
+
 const MIB: u64 = 1 << 20;
 
 /// Runs it, with its report as JSON; answers the exit status too.
@@ -174,5 +176,6 @@ fn a_device_that_is_held_is_not_written_to_even_where_destruction_is_allowed() {
         assert!(status == 2 && err.contains("destructive"), "{words:?}: {status} {err}");
         let (_, status, err) = bench(&[&words[..], &["--allow-destructive"]].concat());
         assert!(status == 2 && err.contains("mounted, or held"), "{words:?}: {status} {err}");
+        assert!(!err.contains("force") && err.contains("unmount it"), "no option of bench does: {err}");
     }
 }

@@ -114,12 +114,9 @@ pub struct BenchArgs {
           default_missing_value = "1", default_value = "1", hide_default_value = true,
           value_name = "1", value_parser = crate::jobs::checks)]
     pub verify: bool,
-    /// Let --rw=write overwrite an existing file or device
+    /// Let --rw=write overwrite an existing file or device; one that is mounted or held stays refused
     #[arg(long, alias = "allow_destructive")]
     pub allow_destructive: bool,
-    /// Write to a device although it is mounted, held or has partitions
-    #[arg(long)]
-    pub force: bool,
     /// normal, json, csv or html
     #[arg(
         long,
@@ -187,7 +184,6 @@ pub struct Plan {
     pub rw: Rw,
     pub verify: bool,
     pub destructive: bool,
-    pub force: bool,
     pub format: Format,
     pub output: Option<PathBuf>,
     pub timeline: Option<PathBuf>,
@@ -285,7 +281,6 @@ impl BenchArgs {
             rw: self.rw,
             verify: self.verify,
             destructive: self.allow_destructive,
-            force: self.force,
             format: self.output_format,
             output: self.output,
             timeline: self.timeline,
@@ -359,9 +354,6 @@ impl BenchArgs {
         }
         if self.allow_destructive && !self.rw.writes() {
             return refuse("--allow-destructive is only for writing: add --rw=write or leave it out");
-        }
-        if self.force && !self.allow_destructive {
-            return refuse("--force is only for writing: add --rw=write --allow-destructive or leave it out");
         }
         if fio && self.stripe.is_some() {
             return refuse("--compare=fio knows no stripes: compare on one file or device, without --stripe");

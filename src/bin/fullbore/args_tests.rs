@@ -74,7 +74,6 @@ fn bad_combinations_are_one_line_with_a_remedy() {
         "--filename=/a:/b --stripe=2g",
         "--filename=/a:/b --stripe=0",
         "--filename=/a:/b --stripe=1m --compare=fio",
-        "--force",
         "--polled",
         "--lane_depth=0",
         "--bs=0",
@@ -255,9 +254,8 @@ fn limits_are_those_of_the_engine() {
 #[test]
 fn a_drive_is_polled_by_either_name_and_shared() {
     let defaults = plan("").unwrap();
-    assert_eq!((defaults.polled, defaults.processes, defaults.force), (false, 1, false));
+    assert_eq!((defaults.polled, defaults.processes), (false, 1));
     let polled = |text: &str| plan(&format!("--filename=/dev/ng0n1 {text}")).unwrap().polled;
     assert!(polled("--polled") && polled("--hipri") && polled("--hipri=1") && !polled("--polled=0"));
     assert_eq!(plan("--processes=4").unwrap().processes, 4);
-    assert!(plan("--rw=write --allow-destructive --force").unwrap().force);
 }

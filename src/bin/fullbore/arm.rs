@@ -8,7 +8,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fullbore::{Client, Completion, LaneStats, Mem, PathSet, Target, Transfer};
+use fullbore::{Client, Completion, LaneStats, Mem, PathSet, Target, Times, Transfer};
 
 use crate::args::Plan;
 use crate::counted;
@@ -22,7 +22,7 @@ use crate::series::Series;
 use crate::stop;
 use crate::threads::Seat;
 use crate::timeline::{Aim, Tape, Track};
-use crate::work::{Clocks, Feed, Latency, LatencySummary, Spent};
+use crate::work::{Clocks, Feed, Latency, LatencySummary, Spent, Split};
 
 /// What an arm did.
 #[derive(Debug, Clone, Default)]
@@ -30,6 +30,8 @@ pub struct Outcome {
     pub bytes: u64,
     pub spent: Spent,
     pub latency: LatencySummary,
+    /// What the time of its objects went to.
+    pub split: Split,
     pub max_commands: u64,
     pub mean_commands: f64,
     pub max_objects: u64,
@@ -209,6 +211,7 @@ pub fn sum(outcome: &mut Outcome, results: Vec<Result<(Tally, Latency), Failure>
     for result in results {
         let (tally, times) = result?;
         outcome.bytes += tally.bytes;
+        outcome.split.merge(&tally.split);
         paths.extend(tally.paths);
         latency.add(&times)?;
     }
@@ -248,14 +251,16 @@ struct Job {
 #[derive(Default)]
 pub struct Tally {
     bytes: u64,
+    split: Split,
     paths: BTreeSet<String>,
     last_path: Option<PathSet>,
     pub failed: Option<Failure>,
 }
 
 impl Tally {
-    pub fn add(&mut self, bytes: u64, paths: PathSet) {
+    pub fn add(&mut self, bytes: u64, times: &Times, paths: PathSet) {
         self.bytes += bytes;
+        self.split.add(times);
         if self.last_path != Some(paths) {
             self.paths.insert(paths.to_string());
             self.last_path = Some(paths);
@@ -326,7 +331,7 @@ impl Job {
             self.fail(shared, Failure::data(error));
         }
         self.latency.record(completion.times.total);
-        self.tally.add(completion.bytes, completion.paths);
+        self.tally.add(completion.bytes, &completion.times, completion.paths);
         shared.progress.add(completion.bytes);
         self.idle.extend(completion.transfer);
     }

@@ -1,21 +1,22 @@
-//! The engine and fio in turns: the same file, the same bytes, the engine's in as many distinct bytes of memory as
-//! fio's where fio can. Over an NVMe namespace fio runs as one and as two jobs of 16 and of 32 commands in flight,
-//! and the best of these counts.
-
-use serde_json::{Value, json};
+//! The engine and fio in turns: the same file, the same bytes, and as many distinct bytes of memory. Over an NVMe namespace
+//! fio runs as one and as two jobs of 16 and of 32 commands in flight, and the best of these counts. It has a buffer for
+//! each command in flight and no more, and more in flight than the drive has tags would hold it up: there the engine lands in
+//! fio's memory, with objects that are cut to it.
 
 use crate::args::Plan;
 use crate::arm;
 use crate::direct::{Op, PageBuf};
 use crate::failure::Failure;
 use crate::fio::{Fio, FioEngine, FioJob, Run};
-use crate::pairs::{Beside, PAIRS, Pairs, Ratio};
+use crate::pairs::{Beside, PAIRS, Pairs, fitted};
 use crate::place::Place;
 use crate::progress::Progress;
 use crate::rig::Rig;
 use crate::serial as plain_loop;
-use crate::units::{count, human, short};
+use crate::units::short;
 use crate::work::{Feed, Order};
+
+mod shown;
 
 /// Objects in flight when `--iodepth` names none.
 pub const DEPTH: usize = 8;
@@ -30,7 +31,52 @@ const SERIAL_OBJECTS: u64 = 64;
 #[derive(Debug, Clone)]
 struct Rival {
     job: FioJob,
+    /// Objects of ours in flight, and the bytes of one.
+    ours: (usize, u64),
     pairs: Pairs,
+}
+
+impl Rival {
+    /// Bytes of memory that ours lands in, and fio.
+    fn footprint(&self) -> [u64; 2] {
+        [self.ours.0 as u64 * self.ours.1, self.job.footprint()]
+    }
+}
+
+/// The engine as it runs beside one of fio's ways: with the plan's objects, or with smaller ones and a pool of their own.
+struct Ours {
+    cut: Option<(Rig, Plan)>,
+    iodepth: usize,
+}
+
+impl Ours {
+    fn beside(rig: &Rig, plan: &Plan, iodepth: usize, memory: u64) -> Result<Self, Failure> {
+        let (whole, command) = ((iodepth * plan.jobs, plan.bs), u64::from(rig.command(plan)).min(plan.bs));
+        let (objects, bs) = fitted(memory, whole, command);
+        if (objects, bs) == whole {
+            return Ok(Self { cut: None, iodepth });
+        }
+        let jobs = plan.jobs.min(objects);
+        let (iodepth, plan) = (objects / jobs, Plan { bs, jobs, ..plan.clone() });
+        Ok(Self { cut: Some((rig.with(&plan, iodepth * jobs)?, plan)), iodepth })
+    }
+
+    /// Moves so many bytes of so large a file, as one arm.
+    fn run(&self, (rig, plan): (&Rig, &Plan), size: u64, total: u64) -> Result<Run, Failure> {
+        let (rig, plan) = self.cut.as_ref().map_or((rig, plan), |(rig, plan)| (rig, plan));
+        let order = Order::new(size, plan.bs, false);
+        let feed = Feed::of(order, (total / plan.bs).max(1));
+        // No spare places here: fio lands in what is in flight, and so must we.
+        let items = rig.items(self.iodepth * plan.jobs)?;
+        arm::engine(rig, plan, self.iodepth, items, &feed, ("engine beside fio", None))
+            .map(|run| run_of(&run))
+    }
+
+    /// Objects in flight, and the bytes of one.
+    fn objects(&self, plan: &Plan) -> (usize, u64) {
+        let plan = self.cut.as_ref().map_or(plan, |(_, plan)| plan);
+        (self.iodepth * plan.jobs, plan.bs)
+    }
 }
 
 /// The engine beside the serial loop of the first arm: the same objects, through the same places of the pool.
@@ -65,10 +111,10 @@ pub fn with_serial(rig: &Rig, plan: &Plan, place: &Place) -> Result<Beside, Fail
 pub struct Compared {
     version: String,
     iodepth: usize,
-    /// Bytes of memory that the engine lands in.
-    footprint: u64,
     /// The best of them is the first.
     rivals: Vec<Rival>,
+    /// The engine with whole objects, where those beside fio are cut: bytes of one, of the memory they land in, and its runs.
+    whole: Option<(u64, u64, Vec<Run>)>,
     /// fio with so many small hot buffers a job, and its rate; not over passthrough, where all its buffers are.
     hot: Option<(u64, f64)>,
     serial: Pairs,
@@ -87,7 +133,10 @@ fn jobs(
     let (file, most) = (place.members[0].path.clone(), region / bs);
     let job = |engine, jobs, depth| FioJob { file: file.clone(), engine, bs, depth, jobs, region, total };
     if place.drives().next().is_some() {
-        let passthrough = |(jobs, depth): (u64, u64)| job(FioEngine::Passthrough, jobs.min(most), depth);
+        let passthrough = |(jobs, depth): (u64, u64)| {
+            let jobs = jobs.min(most);
+            job(FioEngine::Passthrough, jobs, depth.min(footprint / bs / jobs).max(1))
+        };
         return Ok(PASSTHROUGH.into_iter().map(passthrough).collect());
     }
     let jobs = (rig.lanes().len() as u64).min(most).max(1);
@@ -110,17 +159,28 @@ pub fn run(fio: &Fio, rig: &Rig, plan: &Plan, place: &Place) -> Result<Compared,
     let footprint = rig.pool.footprint(slots);
     let jobs = jobs(plan, place, &order, rig, footprint)?;
     let first = jobs[0].clone();
-    let mut rivals: Vec<_> = jobs.into_iter().map(|job| Rival { job, pairs: Pairs::default() }).collect();
-    // The arms ran before: nothing is cold, and no pair has to be set apart.
-    for _ in 0..PAIRS {
-        let feed = Feed::of(order, order.objects_an_arm());
-        // No spare places here: fio lands in what is in flight, and so must we.
-        let ours = arm::engine(rig, plan, iodepth, rig.items(slots)?, &feed, ("engine beside fio", None))?;
-        let ours = run_of(&ours);
-        for rival in &mut rivals {
-            rival.pairs.0.push((ours, watched(fio, &rival.job, "fio beside engine")?));
+    let (mut rivals, mut beside) = (Vec::new(), Vec::new());
+    for job in jobs {
+        // A ring's buffers are as many as fit in ours.
+        let memory = if job.engine == FioEngine::Passthrough { job.footprint() } else { footprint };
+        let ours = Ours::beside(rig, plan, iodepth, memory)?;
+        rivals.push(Rival { job, ours: ours.objects(plan), pairs: Pairs::default() });
+        beside.push(ours);
+    }
+    let whole = Ours { cut: None, iodepth };
+    let is_cut = beside.iter().any(|ours| ours.cut.is_some());
+    let mut runs = Vec::new();
+    let (size, total) = (place.size, order.objects_an_arm() * plan.bs);
+    for _ in 0..=PAIRS {
+        for (rival, ours) in rivals.iter_mut().zip(&beside) {
+            let ours = ours.run((rig, plan), size, total)?;
+            rival.pairs.add((ours, watched(fio, &rival.job, "fio beside engine")?));
+        }
+        if is_cut {
+            runs.push(whole.run((rig, plan), size, total)?);
         }
     }
+    let whole = is_cut.then(|| (plan.bs, footprint, runs.split_off(1)));
     rivals.sort_by(|a, b| b.pairs.rate().theirs.total_cmp(&a.pairs.rate().theirs));
     let hot = match first.engine {
         FioEngine::Passthrough => None,
@@ -130,7 +190,7 @@ pub fn run(fio: &Fio, rig: &Rig, plan: &Plan, place: &Place) -> Result<Compared,
         }
     };
     let serial = serial(fio, rig, plan, place, &order, &first)?;
-    Ok(Compared { version: fio.version.clone(), iodepth, footprint, rivals, hot, serial })
+    Ok(Compared { version: fio.version.clone(), iodepth, rivals, whole, hot, serial })
 }
 
 pub fn run_of(outcome: &arm::Outcome) -> Run {
@@ -139,7 +199,8 @@ pub fn run_of(outcome: &arm::Outcome) -> Run {
 }
 
 /// The serial arm beside fio with one command in flight, both into one hot buffer: whether our serial
-/// loop is as good as a serial loop can be.
+/// loop is as good as a serial loop can be. An object is one command here, so that ours looks at a clock for each: some 30 ns
+/// of the tens of microseconds that it takes, to fio's advantage.
 fn serial(
     fio: &Fio,
     rig: &Rig,
@@ -155,12 +216,12 @@ fn serial(
     let hot = Plan { bs: job.bs, ..plan.clone() };
     let order = Order::new(job.region, job.bs, false);
     let mut pairs = Pairs::default();
-    for _ in 0..PAIRS {
+    for _ in 0..=PAIRS {
         let feed = Feed::of(order, job.total / job.bs);
         let (mut buf, len) = (PageBuf::new(job.bs as usize), job.bs as usize);
         let load = |_, offset| plain_loop::piece(&plain, Op::Read, &hot, &mut buf, offset, len);
         let ours = plain_loop::run(&hot, 1, &feed, load)?;
-        pairs.0.push((run_of(&ours), watched(fio, &job, "fio, serial")?));
+        pairs.add((run_of(&ours), watched(fio, &job, "fio, serial")?));
     }
     Ok(pairs)
 }
@@ -168,158 +229,4 @@ fn serial(
 fn watched(fio: &Fio, job: &FioJob, phase: &str) -> Result<Run, Failure> {
     let _progress = Progress::new(phase, None);
     fio.run(job)
-}
-
-impl Compared {
-    /// A few lines for people.
-    pub fn lines(&self) -> Vec<String> {
-        let spread = |r: &Ratio| format!("{:.2} (pairs {:.2} to {:.2})", r.ratio, r.least, r.most);
-        let best = &self.rivals[0];
-        let (rate, cpu, serial) = (best.pairs.rate(), best.pairs.cpu(), self.serial.rate());
-        let of = |job: &FioJob| {
-            let memory = human(job.jobs * job.depth * job.bs);
-            format!("{} of {} x {} ({memory})", count(job.jobs, "job"), job.depth, short(job.bs))
-        };
-        let mut lines = vec![format!(
-            "against {}, {PAIRS} pairs: {} objects in flight ({}), {}{}:",
-            self.version,
-            self.iodepth,
-            human(self.footprint),
-            if self.rivals.len() > 1 { "the best of fio's, " } else { "" },
-            of(&best.job)
-        )];
-        lines.push(format!(
-            "  engine {:.2} GB/s, fio {:.2} GB/s: ratio {}",
-            rate.ours,
-            rate.theirs,
-            spread(&rate)
-        ));
-        lines.push(format!(
-            "  CPU s/GiB: engine {:.3}, fio {:.3}: ratio {}",
-            cpu.ours,
-            cpu.theirs,
-            spread(&cpu)
-        ));
-        for rival in &self.rivals[1..] {
-            let (rate, cpu) = (rival.pairs.rate().theirs, rival.pairs.cpu().theirs);
-            lines.push(format!("  fio as {}: {rate:.2} GB/s, CPU s/GiB {cpu:.3}", of(&rival.job)));
-        }
-        if let Some((depth, gbps)) = self.hot {
-            let hot = FioJob { depth, ..best.job.clone() };
-            lines
-                .push(format!("  fio with small hot buffers, {}: {gbps:.2} GB/s, for information", of(&hot)));
-        }
-        lines.push(format!(
-            "  serial loop {:.2} GB/s, fio psync {:.2} GB/s, both into one hot {} buffer: ratio {}",
-            serial.ours,
-            serial.theirs,
-            short(best.job.bs),
-            spread(&serial)
-        ));
-        lines
-    }
-
-    pub fn json(&self) -> Value {
-        let pair = |(ours, fio): &(Run, Run)| json!({ "ours_gbps": ours.gbps, "fio_gbps": fio.gbps });
-        let best = &self.rivals[0];
-        let pairs: Vec<Value> = best.pairs.0.iter().map(pair).collect();
-        let (rate, cpu, serial) = (best.pairs.rate(), best.pairs.cpu(), self.serial.rate());
-        json!({
-            "fio_gbps": rate.theirs,
-            "ours_gbps": rate.ours,
-            "ratio": rate.ratio,
-            "ratio_min": rate.least,
-            "ratio_max": rate.most,
-            "fio_cpu_s_per_gib": cpu.theirs,
-            "ours_cpu_s_per_gib": cpu.ours,
-            "cpu_ratio": cpu.ratio,
-            "hot_fio_gbps": self.hot.map(|(_, gbps)| gbps),
-            "fio_version": self.version,
-            "iodepth": self.iodepth,
-            "footprint_bytes": self.footprint,
-            "fio_footprint_bytes": best.job.jobs * best.job.depth * best.job.bs,
-            "fio_jobs": best.job.jobs,
-            "fio_iodepth": best.job.depth,
-            "fio_bs": best.job.bs,
-            "pairs": pairs,
-            "fio": self.rivals.iter().map(|rival| json!({
-                "jobs": rival.job.jobs,
-                "iodepth": rival.job.depth,
-                "gbps": rival.pairs.rate().theirs,
-                "cpu_s_per_gib": rival.pairs.cpu().theirs,
-            })).collect::<Vec<_>>(),
-            "serial_hot": {
-                "fio_gbps": serial.theirs,
-                "ours_gbps": serial.ours,
-                "ratio": serial.ratio,
-                "ratio_min": serial.least,
-                "ratio_max": serial.most,
-            },
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn run(gbps: f64) -> Run {
-        Run { gbps, cpu_s_per_gib: 1.0 / gbps }
-    }
-
-    fn pairs(pairs: &[(f64, f64)]) -> Pairs {
-        Pairs(pairs.iter().map(|&(ours, fio)| (run(ours), run(fio))).collect())
-    }
-
-    fn job(engine: FioEngine, jobs: u64, depth: u64) -> FioJob {
-        FioJob { file: "/f".into(), engine, bs: 131_072, depth, jobs, region: 1 << 30, total: 1 << 32 }
-    }
-
-    fn compared() -> Compared {
-        let main = pairs(&[(4.0, 2.0), (3.0, 2.0), (5.0, 4.0), (4.0, 4.0), (6.0, 4.0)]);
-        Compared {
-            version: "fio-3.33".into(),
-            iodepth: 8,
-            footprint: 160 << 20,
-            rivals: vec![Rival { job: job(FioEngine::Ring, 2, 640), pairs: main }],
-            hot: Some((32, 9.0)),
-            serial: pairs(&[(1.0, 1.0)]),
-        }
-    }
-
-    #[test]
-    fn the_ratio_is_of_medians_and_the_spread_of_pairs() {
-        let ratio = compared().rivals[0].pairs.rate();
-        assert_eq!(ratio, Ratio { ours: 4.0, theirs: 4.0, ratio: 1.0, least: 1.0, most: 2.0 });
-    }
-
-    #[test]
-    fn people_and_programs_read_the_same_numbers() {
-        let lines = compared().lines().join("\n");
-        assert!(lines.contains("ratio 1.00 (pairs 1.00 to 2.00)"), "{lines}");
-        assert!(lines.contains("8 objects in flight (160 MiB), 2 jobs of 640 x 128k (160 MiB)"), "{lines}");
-        assert!(lines.contains("CPU s/GiB: engine 0.250, fio 0.250"), "{lines}");
-        let json = compared().json();
-        assert_eq!((json["ratio"].as_f64(), json["hot_fio_gbps"].as_f64()), (Some(1.0), Some(9.0)));
-        assert_eq!((json["cpu_ratio"].as_f64(), json["fio_cpu_s_per_gib"].as_f64()), (Some(1.0), Some(0.25)));
-        assert_eq!(json["pairs"].as_array().map(Vec::len), Some(5));
-    }
-
-    #[test]
-    fn all_ways_over_passthrough_are_reported() {
-        let rival = |jobs, depth, fio| Rival {
-            job: job(FioEngine::Passthrough, jobs, depth),
-            pairs: pairs(&[(2.0, fio)]),
-        };
-        let compared =
-            Compared { rivals: vec![rival(2, 32, 2.0), rival(1, 16, 1.0)], hot: None, ..compared() };
-        let lines = compared.lines().join("\n");
-        assert!(lines.contains("the best of fio's, 2 jobs of 32 x 128k (8 MiB)"), "{lines}");
-        assert!(
-            lines.contains("fio as 1 job of 16 x 128k (2 MiB): 1.00 GB/s") && !lines.contains("hot b"),
-            "{lines}"
-        );
-        let json = compared.json();
-        assert_eq!((json["fio"][1]["iodepth"].as_u64(), json["hot_fio_gbps"].is_null()), (Some(16), true));
-    }
 }

@@ -54,6 +54,11 @@ pub struct FioJob {
 }
 
 impl FioJob {
+    /// Bytes of memory that it lands in: a buffer for each command in flight, used in no order but that of their ends.
+    pub fn footprint(&self) -> u64 {
+        self.jobs * self.depth * self.bs
+    }
+
     fn arguments(&self) -> Vec<String> {
         let share = |bytes: u64| bytes / self.jobs / self.bs * self.bs;
         let part = share(self.region).max(self.bs);

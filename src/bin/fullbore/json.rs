@@ -36,6 +36,7 @@ pub fn arm(plan: &Plan, facts: &Facts, row: &Row) -> Value {
         "max_objects_in_flight": outcome.max_objects,
         "cpu_s_per_gib": outcome.spent.cpu_s_per_gib(outcome.bytes),
         "lat_ns": latency(&outcome.latency),
+        "split_mean_ns": outcome.split.json(),
         "path": outcome.path,
         "paths": outcome.paths,
         "storage_paths": outcome.storage_paths,

@@ -8,7 +8,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use fullbore::{Drive, Engine, Error, ErrorKind, OpenOptions, Target};
+use fullbore::{Drive, Engine, Error, OpenOptions, Target};
 
 use crate::args::Plan;
 use crate::failure::Failure;
@@ -35,21 +35,27 @@ fn options(plan: &Plan) -> OpenOptions {
         // One that is cut short is a failure, not the end of the program.
         options = options.mapped().guard_sigbus();
     }
-    if plan.force {
-        options = options.force();
-    }
     options
 }
 
-/// The library's words, and this program's name for the remedy.
-fn refusal(error: &Error) -> Failure {
-    let text = error.to_string();
-    let more = match error.kind() {
-        ErrorKind::InUse => " (here: --force)",
-        _ if text.contains("polled()") => " (here: --polled)",
-        _ => "",
-    };
-    Failure::Setup(text + more)
+/// What the library says a caller may do to write to a device that is in use. No option of this program does it.
+const FORCE: [&str; 4] = [
+    ", or ask for it with OpenOptions::force",
+    ", or ask to write all the same with OpenOptions::force",
+    ", or force",
+    " Else force",
+];
+
+/// The library's words, without the remedy that this program does not have, and with the program's names for others.
+pub fn refusal(error: &Error, here: &[(&str, &str)]) -> String {
+    let text = FORCE.iter().fold(error.to_string(), |text, remedy| text.replace(remedy, ""));
+    let ours = here.iter().find(|(theirs, _)| text.contains(theirs));
+    ours.map_or(text.clone(), |(_, ours)| format!("{text} (here: {ours})"))
+}
+
+/// The same for the table of arms.
+fn unopened(error: Error) -> Failure {
+    Failure::Setup(refusal(&error, &[("polled()", "--polled")]))
 }
 
 impl Member {
@@ -62,7 +68,7 @@ impl Member {
         if !meta.file_type().is_char_device() {
             return Ok(Self::file(path.to_owned()));
         }
-        let target = engine.open(path, options(plan)).map_err(|error| refusal(&error))?;
+        let target = engine.open(path, options(plan)).map_err(unopened)?;
         if target.is_mapped() {
             return Ok(Self { plain: path.to_owned(), path: path.to_owned(), target: Some(target) });
         }
@@ -79,7 +85,7 @@ impl Member {
     pub fn target(&self, plan: &Plan, engine: &Engine) -> Result<Target, Failure> {
         match &self.target {
             Some(target) => Ok(target.clone()),
-            None => engine.open(&self.path, options(plan)).map_err(|error| refusal(&error)),
+            None => engine.open(&self.path, options(plan)).map_err(unopened),
         }
     }
 

@@ -5,12 +5,16 @@ use serde_json::{Value, json};
 use crate::fio::Run;
 use crate::units::human;
 
-/// Pairs that are run; one run each comes before them, apart, since it may find the device and memory cold.
+/// Pairs that count; one comes before them, apart.
 pub const PAIRS: usize = 5;
 
 /// Runs in turns, ours and theirs.
 #[derive(Debug, Clone, Default)]
-pub struct Pairs(pub Vec<(Run, Run)>);
+pub struct Pairs {
+    /// It may have found the device and memory cold, and counts for nothing.
+    pub first: Option<(Run, Run)>,
+    pub rest: Vec<(Run, Run)>,
+}
 
 /// What pairs come to: medians, their ratio, and the ends of the ratios of the single pairs.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -23,10 +27,27 @@ pub struct Ratio {
 }
 
 impl Pairs {
+    pub fn add(&mut self, pair: (Run, Run)) {
+        if self.first.is_none() {
+            self.first = Some(pair);
+        } else {
+            self.rest.push(pair);
+        }
+    }
+
+    /// The first pair, a line for people.
+    pub fn first_line(&self, rival: &str) -> String {
+        let (ours, theirs) = self.first.unwrap_or_default();
+        format!(
+            "  the first pair, apart (device and memory may be cold): engine {:.3} GB/s, {rival} {:.3} GB/s",
+            ours.gbps, theirs.gbps
+        )
+    }
+
     fn ratio(&self, of: impl Fn(&Run) -> f64) -> Ratio {
-        let ours = median(self.0.iter().map(|pair| of(&pair.0)));
-        let theirs = median(self.0.iter().map(|pair| of(&pair.1)));
-        let ratios = || self.0.iter().map(|(ours, theirs)| of(ours) / of(theirs));
+        let ours = median(self.rest.iter().map(|pair| of(&pair.0)));
+        let theirs = median(self.rest.iter().map(|pair| of(&pair.1)));
+        let ratios = || self.rest.iter().map(|(ours, theirs)| of(ours) / of(theirs));
         let (least, most) = (ratios().fold(f64::INFINITY, f64::min), ratios().fold(0.0, f64::max));
         Ratio { ours, theirs, ratio: ours / theirs, least, most }
     }
@@ -40,7 +61,18 @@ impl Pairs {
     }
 }
 
-fn median(values: impl Iterator<Item = f64>) -> f64 {
+/// Objects in flight, and the bytes of one, that land in so much memory: `objects` of `bs`, or where these need more, about as
+/// many smaller ones of whole commands.
+pub fn fitted(memory: u64, (objects, bs): (usize, u64), command: u64) -> (usize, u64) {
+    let many = objects as u64;
+    if many * bs <= memory {
+        return (objects, bs);
+    }
+    let bs = (memory / many / command).max(1) * command;
+    ((memory / bs).max(1) as usize, bs)
+}
+
+pub fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
@@ -55,8 +87,6 @@ pub struct Beside {
     pub how: String,
     /// Bytes of memory that ours lands in, and theirs.
     pub footprint: [u64; 2],
-    /// The runs before the pairs.
-    pub first: (Run, Run),
     pub pairs: Pairs,
 }
 
@@ -67,12 +97,11 @@ impl Beside {
         mut ours: impl FnMut() -> Result<Run, E>,
         mut theirs: impl FnMut() -> Result<Run, E>,
     ) -> Result<Self, E> {
-        let first = (ours()?, theirs()?);
         let mut pairs = Pairs::default();
-        for _ in 0..PAIRS {
-            pairs.0.push((ours()?, theirs()?));
+        for _ in 0..=PAIRS {
+            pairs.add((ours()?, theirs()?));
         }
-        Ok(Self { rival, how, footprint, first, pairs })
+        Ok(Self { rival, how, footprint, pairs })
     }
 
     /// A few lines for people.
@@ -92,10 +121,7 @@ impl Beside {
                 spread(&rate)
             ),
             format!("  CPU s/GiB: engine {:.3}, {rival} {:.3}: ratio {}", cpu.ours, cpu.theirs, spread(&cpu)),
-            format!(
-                "  the first run of each, apart: engine {:.3} GB/s, {rival} {:.3} GB/s",
-                self.first.0.gbps, self.first.1.gbps
-            ),
+            self.pairs.first_line(rival),
         ]
     }
 
@@ -116,8 +142,8 @@ impl Beside {
             "ours_cpu_s_per_gib": cpu.ours,
             "theirs_cpu_s_per_gib": cpu.theirs,
             "cpu_ratio": cpu.ratio,
-            "first": pair(&self.first),
-            "pairs": self.pairs.0.iter().map(pair).collect::<Vec<_>>(),
+            "first": self.pairs.first.as_ref().map(pair),
+            "pairs": self.pairs.rest.iter().map(pair).collect::<Vec<_>>(),
         })
     }
 }
@@ -144,11 +170,31 @@ mod tests {
             lines.contains("ratio 2.00 (pairs 2.00 to 2.00)") && lines.contains("1 MiB of memory both"),
             "{lines}"
         );
-        assert!(lines.contains("first run of each, apart: engine 0.100 GB/s"), "{lines}");
+        assert!(
+            lines.contains("first pair, apart (device and memory may be cold): engine 0.100 GB/s"),
+            "{lines}"
+        );
         assert_eq!(
             (json["ratio"].as_f64(), json["pairs"].as_array().map(Vec::len)),
             (Some(2.0), Some(PAIRS))
         );
         assert_eq!(json["first"]["ours_gbps"].as_f64(), Some(0.1));
+    }
+
+    #[test]
+    fn objects_are_cut_to_land_in_a_rivals_memory() {
+        const K: u64 = 1 << 10;
+        const M: u64 = 1 << 20;
+        assert_eq!(fitted(160 * M, (8, 20 * M), 128 * K), (8, 20 * M));
+        assert_eq!(fitted(8 * M, (8, 20 * M), 128 * K), (8, M));
+        assert_eq!(fitted(2 * M, (8, 20 * M), 128 * K), (8, 256 * K));
+        // No object is less than a command: then others are in flight, fewer or more, to fill the memory.
+        assert_eq!(fitted(2 * M, (64, 20 * M), 128 * K), (16, 128 * K));
+        assert_eq!(fitted(8 * M, (40, 20 * M), 128 * K), (64, 128 * K));
+        assert_eq!(fitted(2 * M, (3, 20 * M), 128 * K), (3, 5 * 128 * K));
+        for (memory, objects) in [(2 * M, 5), (8 * M, 7), (128 * K, 9)] {
+            let (objects, bs) = fitted(memory, (objects, 20 * M), 128 * K);
+            assert!(objects as u64 * bs <= memory && objects > 0, "{objects} of {bs} in {memory}");
+        }
     }
 }

@@ -48,7 +48,6 @@ fn plan(filename: PathBuf, size: u64) -> Plan {
         rw: Rw::Read,
         verify: true,
         destructive: false,
-        force: false,
         format: Format::Normal,
         output: None,
         timeline: None,

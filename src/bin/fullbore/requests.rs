@@ -249,7 +249,7 @@ impl User {
             completion.result.map_err(Failure::data)?;
             self.latency.record(completion.times.total);
             self.loads.push((begun, completion.times.total));
-            self.tally.add(completion.bytes, completion.paths);
+            self.tally.add(completion.bytes, &completion.times, completion.paths);
             shared.progress.add(completion.bytes);
             self.transfer = completion.transfer;
             thread::sleep(shared.requests.think);

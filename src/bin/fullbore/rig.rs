@@ -1,6 +1,7 @@
 //! The engine under test with its target and its pool: one for the whole run, so that every arm moves
 //! between the same file and the same memory.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use fullbore::{Engine, LaneStats, Mem, Target};
@@ -20,7 +21,7 @@ const SLOWEST: usize = 50_000_000;
 pub const URGENT: u64 = 8 << 20;
 
 pub struct Rig {
-    pub engine: Engine,
+    pub engine: Arc<Engine>,
     pub target: Target,
     pub pool: Pool,
     /// The extents of an object, or of a request.
@@ -86,7 +87,14 @@ impl Rig {
             }
             _ => None,
         };
-        Ok(Self { engine, target, pool, parts, urgent })
+        Ok(Self { engine: Arc::new(engine), target, pool, parts, urgent })
+    }
+
+    /// The same engine and target, with a pool of its own for so many objects of another plan.
+    pub fn with(&self, plan: &Plan, slots: usize) -> Result<Self, Failure> {
+        let pool = Pool::new(&self.engine, plan, slots)?;
+        let parts = layout(plan.item(), plan.bs, plan.bs);
+        Ok(Self { engine: self.engine.clone(), target: self.target.clone(), pool, parts, urgent: None })
     }
 
     /// The first `count` places of the pool, an object or a request each.

@@ -15,7 +15,7 @@ use crate::series::Series;
 use crate::stop;
 use crate::timeline::{Aim, Section, Sort, Tape, Track, Work};
 use crate::units::human;
-use crate::work::{Clocks, Feed, Latency};
+use crate::work::{Clocks, Feed, Latency, Split};
 
 /// Runs the arm. `load` moves one object: through which of so many slots, and at which offset of the file.
 pub fn run(
@@ -26,17 +26,22 @@ pub fn run(
 ) -> Result<Outcome, Failure> {
     let progress = Progress::new("serial", feed.total().map(|objects| objects * plan.bs));
     let mut latency = Latency::new()?;
-    let mut bytes = 0;
-    let mut slot = 0;
+    let (mut bytes, mut slot, mut split) = (0, 0, Split::default());
     let (clocks, began, mut series) = (Clocks::start()?, Instant::now(), Series::default());
+    // One look at the clock an object, whose end is the next one's start, and none for its commands: what the loop costs per
+    // command is its system call alone.
+    let mut last = began;
     while let Some(index) = feed.take() {
-        let start = Instant::now();
         load(slot, feed.offset(index, 0))?;
-        latency.record(start.elapsed());
+        let now = Instant::now();
+        let took = now - last;
+        last = now;
+        latency.record(took);
+        split.add_device(took);
         progress.add(plan.bs);
         bytes += plan.bs;
         if plan.draws() {
-            series.note(began.elapsed(), bytes);
+            series.note(now - began, bytes);
         }
         slot = (slot + 1) % slots;
     }
@@ -47,6 +52,7 @@ pub fn run(
         bytes,
         spent,
         latency: latency.summary(),
+        split,
         curve: latency.curve(),
         series,
         max_commands: 1,

@@ -3,12 +3,15 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use fullbore::Times;
 use hdrhistogram::Histogram;
 use nix::sys::resource::{UsageWho, getrusage};
+use serde_json::{Value, json};
 
 use crate::args::Limit;
 use crate::failure::Failure;
 use crate::stop;
+use crate::units::nanos;
 
 /// Objects that an arm moves at least, unless time ends it.
 const MIN_OBJECTS: u64 = 256;
@@ -178,6 +181,54 @@ pub struct LatencySummary {
     pub p50: u64,
     pub p99: u64,
     pub max: u64,
+}
+
+/// What the time of objects, or requests, went to, added up.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Split {
+    n: u64,
+    waiting: Duration,
+    device: Duration,
+    copy: Duration,
+}
+
+impl Split {
+    pub fn add(&mut self, times: &Times) {
+        self.n += 1;
+        self.waiting += times.waited;
+        self.device += times.on_target();
+        self.copy += times.copied;
+    }
+
+    /// Of the serial loop: all of it is the device's.
+    pub fn add_device(&mut self, time: Duration) {
+        self.n += 1;
+        self.device += time;
+    }
+
+    pub fn merge(&mut self, other: &Self) {
+        self.n += other.n;
+        self.waiting += other.waiting;
+        self.device += other.device;
+        self.copy += other.copy;
+    }
+
+    /// Means of waiting, device and copy in nanoseconds; they add up to that of the whole.
+    fn means(&self) -> [u64; 3] {
+        let mean = |sum: Duration| (sum.as_nanos() / u128::from(self.n.max(1))) as u64;
+        [self.waiting, self.device, self.copy].map(mean)
+    }
+
+    pub fn json(&self) -> Value {
+        let [waiting, device, copy] = self.means();
+        json!({ "waiting": waiting, "device": device, "copy": copy })
+    }
+
+    /// For people.
+    pub fn line(&self) -> String {
+        let [waiting, device, copy] = self.means().map(nanos);
+        format!("waiting for room {waiting}, device {device}, copy {copy} (means)")
+    }
 }
 
 /// Wall clock and CPU clock of an arm.

@@ -51,6 +51,7 @@ impl GpuLane {
         let (order, deadline) = (slot.order, slot.deadline);
         match self.spec.feeder.feed(child, order.0, deadline, index as u64) {
             Ok(handle) => {
+                self.settle(index);
                 let slot = &mut self.slots[index as usize];
                 (slot.child, slot.stage) = (Some(handle), Stage::Child);
             }
@@ -99,9 +100,10 @@ impl GpuLane {
         if let Err(error) = done.result {
             self.note(index, error);
         }
-        let slot = &mut self.slots[index as usize];
+        let slot = &self.slots[index as usize];
         if slot.to_gpu && slot.good() > 0 {
-            slot.stage = Stage::Ready; // `fill` copies it, in its turn
+            self.settle(index);
+            self.slots[index as usize].stage = Stage::Ready; // `fill` copies it, in its turn
         } else {
             self.close(index);
         }

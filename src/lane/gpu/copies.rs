@@ -62,6 +62,7 @@ impl GpuLane {
                 }
             }
         }
+        self.settle(index);
         let slot = &mut self.slots[index as usize];
         (slot.stage, slot.copying, slot.queued) = (Stage::Copying, bytes, self.now);
         self.copying[way as usize] += bytes;
@@ -70,6 +71,7 @@ impl GpuLane {
     }
 
     fn copy_scattered(&mut self, index: u16, way: Way, bytes: u64) -> bool {
+        self.settle(index);
         let (stride, bounce) = (self.stride(), self.spec.bounce.clone());
         let slot = &mut self.slots[index as usize];
         layout::pieces(slot.parts.iter().filter(|part| !part.failed), &mut slot.pieces);

@@ -51,6 +51,7 @@ impl GpuLane {
 
     /// Gives every part of a unit to cuFile.
     pub(super) fn go_direct(&mut self, index: u16) {
+        self.settle(index);
         let slot = &mut self.slots[index as usize];
         (slot.stage, slot.waiting, slot.attempts) = (Stage::Direct, slot.parts.len(), 0);
         for part in 0..self.slots[index as usize].parts.len() {

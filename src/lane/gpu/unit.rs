@@ -11,7 +11,7 @@ use crate::lane::job::{Job, Source};
 use crate::lane::path::Path;
 use crate::lane::records::{Record, Work};
 use crate::lane::schedule::Share;
-use crate::lane::slots::{Claim, Stop};
+use crate::lane::slots::{Claim, Spent, Stop};
 use crate::plan::{Extents, Unit};
 use crate::queue::cuda::Way;
 use crate::target::Op;
@@ -71,8 +71,29 @@ impl GpuLane {
             list(job, unit, &mut slot.parts);
         }
         slot.claim = Some(claim);
+        self.settle(index);
         self.start(index);
         true
+    }
+
+    /// Before the stage of a slot changes: adds the time since the last change of its transfer to what that was at.
+    pub(super) fn settle(&self, index: u16) {
+        let Some(claim) = &self.slots[index as usize].claim else { return };
+        let mut on = Spent::Waiting;
+        for slot in &self.slots {
+            if slot.claim.as_ref().is_none_or(|other| other.handle != claim.handle) {
+                continue;
+            }
+            match slot.stage {
+                Stage::Child | Stage::Direct | Stage::Flushing => {
+                    on = Spent::Target;
+                    break;
+                }
+                Stage::Copying => on = Spent::Copies,
+                Stage::Free | Stage::Ready => {}
+            }
+        }
+        self.core.table.spend(claim, self.now, on);
     }
 
     fn start(&mut self, index: u16) {
@@ -153,6 +174,7 @@ impl GpuLane {
 
     /// Gives a unit back, with what it moved; behind a durable write, a flush comes first.
     pub(super) fn close(&mut self, index: u16) {
+        self.settle(index);
         let moved = self.slots[index as usize].stage != Stage::Ready;
         let slot = &mut self.slots[index as usize];
         self.buffers.extend(slot.buffer.take());

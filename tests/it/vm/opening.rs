@@ -2,6 +2,7 @@
 
 use super::drives::{Drive, drives, in_machine};
 use super::rig::old_kernel;
+use crate::bench::bench;
 use crate::support::{build, child, does, within};
 use fullbore::{Engine, Error, ErrorKind, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -105,6 +106,17 @@ fn partition(drive: &Drive) {
     run("blockdev", &["--rereadpt", drive.block().to_str().expect("a path")]);
 }
 
+/// The program has no option that writes to it.
+#[track_caller]
+fn bench_never_does(drive: &Drive, why: &str) {
+    let name = format!("--filename={}", drive.node.display());
+    let line = [&name[..], "--rw=write", "--bs=1m", "--size=1m", "--allow-destructive"];
+    for words in [line.to_vec(), [&line[..], &["--name=w"]].concat()] {
+        let (_, status, err) = bench(&words);
+        assert!(status == 2 && err.contains(why) && !err.contains("orce"), "{words:?}: {status} {err}");
+    }
+}
+
 #[test]
 fn writing_what_is_mounted_or_partitioned_needs_force() {
     let Some([drive]) = drives(["used"]) else { return };
@@ -119,6 +131,7 @@ fn writing_what_is_mounted_or_partitioned_needs_force() {
         std::fs::create_dir_all(&place).expect("a folder");
         run("mount", &[block, place.to_str().expect("a path")]);
         says(&refused(&drive.node, OpenOptions::write()), &["mounted", "force"]);
+        bench_never_does(&drive, "mounted");
         assert!(engine.open(&drive.node, OpenOptions::read()).is_ok(), "reading is no harm");
         assert!(engine.open(&drive.node, OpenOptions::write().force()).is_ok(), "who insists may");
         run("umount", &[block]);
@@ -126,6 +139,7 @@ fn writing_what_is_mounted_or_partitioned_needs_force() {
         let marked = Marked(&drive);
         partition(&drive);
         says(&refused(&drive.node, OpenOptions::write()), &["partition", "force"]);
+        bench_never_does(&drive, "partition");
         assert!(engine.open(&drive.node, OpenOptions::write().force()).is_ok(), "who insists may");
         drop(marked);
     });

@@ -147,6 +147,11 @@ arms*: a serial loop, then the engine with 1 to 32 objects in flight, each byte 
 - **What rates are held against**: `compare` and `ceilings` are measured after all jobs, and are in `fullbore.beyond` of the
   JSON (csv has rows alone). Of NVMe namespaces `fullbore.smart` has what the drive's SMART log counted while the jobs ran (as root; all users of the
   drive, whole units of 512000 bytes; what ran in a `ramp_time` is in it and not in ours) beside our bytes.
+- **The first run of a cold device is apart** (`first_run`): a job moves its first objects once before its clock; what that came
+  to is in `fullbore.first_run` and in no other number, except the drive's own count. Of `compare` the first pair is apart.
+- **What the time of an object went to** (`fullbore.split_mean_ns`, means that add up to that of `lat`): waiting for room
+  (nothing of it is under way), the device (some of it is), copies to or from a GPU (they are under way, and nothing is with the
+  device: a copy that the device's time hides costs none).
 - **Content is checked after the clock** (`verify`): no check is in the time that is measured.
 - A job's files are opened when its turn comes, after those before a `stonewall` have ended.
 - **Sizes**: k, m, g and t are powers of 1024, with or without b or ib behind (fio's 16kib is 16000 bytes, unless

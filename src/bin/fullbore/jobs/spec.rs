@@ -50,6 +50,8 @@ pub struct Job {
     pub runtime: Option<Duration>,
     pub time_based: bool,
     pub ramp_time: Duration,
+    /// What it begins with is moved once before, and reported apart.
+    pub first_run: bool,
     pub startdelay: Duration,
     pub loops: u64,
     pub ioengine: Option<(String, Theirs)>,
@@ -82,7 +84,6 @@ pub struct Job {
     pub stripe: Option<u64>,
     pub mapped: bool,
     pub destructive: bool,
-    pub force: bool,
     /// What it is compared with.
     pub compare: Option<Rival>,
     /// The ceilings are measured, too.
@@ -126,6 +127,7 @@ impl Job {
             runtime: None,
             time_based: false,
             ramp_time: Duration::ZERO,
+            first_run: true,
             startdelay: Duration::ZERO,
             loops: 1,
             ioengine: None,
@@ -157,7 +159,6 @@ impl Job {
             stripe: None,
             mapped: false,
             destructive: false,
-            force: false,
             compare: None,
             ceilings: false,
             replay: None,
@@ -301,8 +302,8 @@ impl Job {
             "processes" => self.processes = s.parse(|text| value::int_in(text, 1, 1024))? as u32,
             "stripe" => self.stripe = Some(s.parse(pages(1 << 30))?),
             "target" => self.mapped = s.parse(|text| value::word(text, &["auto", "dax"]))? == "dax",
+            "first_run" => self.first_run = s.is_on(),
             "allow-destructive" => self.destructive = s.is_on(),
-            "force" => self.force = s.is_on(),
             "compare" => self.compare = Some(s.parse(rival)?),
             "ceilings" => self.ceilings = s.is_on(),
             // Read when all else is: it says what many keys do.
@@ -335,9 +336,6 @@ impl Job {
         }
         if self.nrfiles > 1 && !self.files.is_empty() {
             return refuse("nrfiles is for jobs that name no files: leave it out, or filename");
-        }
-        if self.force && !self.destructive {
-            return refuse("force goes with allow_destructive only: add that, or leave it out");
         }
         if self.mapped && (!self.direct || self.polled) {
             return refuse("target=dax maps the files: leave out direct=0 and hipri");

@@ -299,14 +299,19 @@ pub const OURS: &[Key] = &[
         "allow-destructive",
         Flag,
         Both,
-        "lets writes go to a file or device that was there before. In a job file allow_destructive=1",
+        "lets writes go to a file or device that was there before; never to a device that is mounted or held, nor to an NVMe namespace with partitions. In a job file allow_destructive=1",
     ),
-    own("force", Flag, Both, "lets them go to a device that is mounted, held or has partitions, too"),
     own(
         "replay",
         Text,
         Job,
         "a manifest (docs/replay.md) whose objects are moved in its order, iodepth in flight; it stands for rw, bs, size and offset. Without a job's name the job is called replay",
+    ),
+    own(
+        "first_run",
+        Bool,
+        Job,
+        "moves what the job begins with (an object into each place of its memory; of a mapping all; with rate or replay one) once before its clock, and reports that apart, since device and memory may be cold then (default 1). Not with ramp_time, which sets the beginning apart, nor with direct=0, where the job would find it in the page cache. The table of arms always does",
     ),
     own("sweep", Text, Run, "KEY=A,B,C: runs all jobs once for each value, and prints a table with a curve"),
     own(
@@ -343,7 +348,7 @@ pub const OURS: &[Key] = &[
         "compare",
         Word,
         Both,
-        "fio or serial: five pairs in turn with the engine behind the first of each, same bytes, same footprint; medians, their ratio and its spread. serial: a command, wait, the next, by pread with O_DIRECT. For jobs that read to host memory",
+        "fio or serial: five pairs in turn with the engine behind the first of each, same bytes, same footprint; medians, their ratio and its spread. Over passthrough fio has a buffer for each of its 16 to 64 commands in flight and no more: there objects are cut so that both land in as much memory. serial: a command, wait, the next, by pread with O_DIRECT. For jobs that read to host memory",
     ),
     own(
         "ceilings",

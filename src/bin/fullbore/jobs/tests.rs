@@ -286,7 +286,7 @@ fn refusals_of_the_command_line_are_one_line_with_a_remedy() {
         "--name=a --stripe=1m",
         "--name=a --filename=/a: --stripe=1m",
         "--name=a --filename=/a:/b --nrfiles=2",
-        "--name=a --force",
+        "--name=a --allow-destructive --rw=write --force",
         "--name=a --target=dax --direct=0",
         "--name=a --size=0%",
         "--name=a --rate=1,2,3,4",

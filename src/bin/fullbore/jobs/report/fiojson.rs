@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::normal::share_of_group;
 use super::{Disk, Lane, Shown};
 use crate::failure::Failure;
-use crate::jobs::run::stats::{BOUNDS, Bins, READ, Sum, WRITE, Way, shares};
+use crate::jobs::run::stats::{BOUNDS, Bins, READ, Sum, WRITE, shares};
 use crate::jobs::script::{Script, Setting};
 use crate::report::{ctime, date};
 
@@ -171,11 +171,6 @@ fn nothing() -> Value {
 
 fn fullbore(one: &Shown<'_>) -> Value {
     let (facts, checked) = (&one.facts, &one.counts.checked);
-    let mean = |of: fn(&Way) -> &Sum| {
-        let mut all = Sum::default();
-        one.counts.ways.iter().for_each(|way| all.merge(of(way)));
-        all.mean
-    };
     json!({
         "path": one.path(),
         "reason": facts.path,
@@ -188,9 +183,8 @@ fn fullbore(one: &Shown<'_>) -> Value {
         "mean_commands_in_flight": facts.mean_commands,
         "max_objects_in_flight": one.counts.most,
         "objects_in_flight": one.timing.flying,
-        // From submission to the first command, and from there to the last result.
-        "waiting_mean_ns": mean(|way| &way.slat),
-        "moving_mean_ns": mean(|way| &way.clat),
+        "first_run": one.first.as_ref().map(|it| json!({ "bytes": it.all(), "gbps": it.gbps() })),
+        "split_mean_ns": one.counts.split.json(),
         "each_lane": facts.each_lane.iter().map(lane).collect::<Vec<_>>(),
         "cpu_s_per_gib": one.cpu_s_per_gib(),
         "kernel_workers": facts.kernel_workers,

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::run::disks::Disk;
 use super::run::files;
+use super::run::live::First;
 use super::run::section::Section;
 use super::run::stats::{Counts, READ, WRITE};
 use super::run::unit::Samples;
@@ -104,6 +105,8 @@ pub struct Shown<'a> {
     pub timing: Timing,
     pub samples: [Samples; 2],
     pub series: [Series; 2],
+    /// What ran before, and is in nothing else here.
+    pub first: Option<First>,
     /// An errno, and the failure in words.
     pub failed: Option<(i32, String)>,
     pub facts: Facts,
@@ -311,11 +314,14 @@ impl<'a> Report<'a> {
         of_it.map(|one| (one.rate(READ) + one.rate(WRITE)) / 1e9).fold(0.0, f64::max)
     }
 
-    /// Bytes that all jobs on NVMe namespaces read and wrote, checks of content included.
+    /// Bytes that all jobs on NVMe namespaces read and wrote, first runs and checks of content included.
     pub fn moved(&self, is_theirs: impl Fn(&Job) -> bool) -> (u64, u64) {
-        let of_them = self.shown.iter().filter(|one| is_theirs(one.job)).map(|one| &one.counts);
-        of_them.fold((0, 0), |(read, written), counts| {
-            (read + counts.ways[READ].bytes + counts.checked.bytes, written + counts.ways[WRITE].bytes)
+        self.shown.iter().filter(|one| is_theirs(one.job)).fold((0, 0), |(read, written), one| {
+            let (counts, first) = (&one.counts, one.first.unwrap_or_default().bytes);
+            (
+                read + first[READ] + counts.ways[READ].bytes + counts.checked.bytes,
+                written + first[WRITE] + counts.ways[WRITE].bytes,
+            )
         })
     }
 

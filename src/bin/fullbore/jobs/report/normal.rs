@@ -7,7 +7,7 @@ use super::numbers::{Unit, short, unit_of, within};
 use super::{Disk, Job, Shown};
 use crate::jobs::run::stats::{BOUNDS, READ, Sum, WRITE, shares};
 use crate::jobs::sweep;
-use crate::units::{count, nanos};
+use crate::units::{count, human, nanos};
 
 /// What will run.
 pub fn head(jobs: &[Job]) -> String {
@@ -252,6 +252,14 @@ fn fullbore(out: &mut String, one: &Shown<'_>) {
         one.counts.most,
         one.cpu_s_per_gib()
     );
+    let _ = writeln!(out, "     split     : {}", one.counts.split.line());
+    if let Some(first) = &one.first {
+        let (gbps, bytes) = (first.gbps(), human(first.all()));
+        let _ = writeln!(
+            out,
+            "     first run : {gbps:.3} GB/s over {bytes}, apart (device and memory may be cold)"
+        );
+    }
     let checked = &one.counts.checked;
     if checked.bytes > 0 {
         let bytes = short(checked.bytes, true, Unit::Byte);

@@ -2,16 +2,43 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::stats::Counts;
 use super::usage::Usage;
 use crate::failure::Failure;
 
+/// What was moved before counting began: the device and memory may have been cold.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct First {
+    /// Of reads, and of writes.
+    pub bytes: [u64; 2],
+    pub took: Duration,
+}
+
+impl First {
+    /// Of clones that ran side by side.
+    pub fn merge(&mut self, other: &Self) {
+        self.bytes.iter_mut().zip(other.bytes).for_each(|(mine, theirs)| *mine += theirs);
+        self.took = self.took.max(other.took);
+    }
+
+    pub fn all(&self) -> u64 {
+        self.bytes.iter().sum()
+    }
+
+    /// 10^9 bytes a second.
+    pub fn gbps(&self) -> f64 {
+        self.all() as f64 / self.took.as_secs_f64().max(1e-9) / 1e9
+    }
+}
+
 /// What is known of a clone, while it runs and after.
 #[derive(Debug, Default)]
 pub struct State {
     pub counts: Counts,
+    /// The run before it, if there was one.
+    pub first: Option<First>,
     /// When counting began, and when the last I/O ended.
     pub from: Option<Instant>,
     pub ended: Option<Instant>,

@@ -20,7 +20,7 @@ mod check;
 mod course;
 pub mod disks;
 pub mod files;
-mod live;
+pub mod live;
 mod rival;
 pub mod section;
 pub mod stats;
@@ -77,7 +77,7 @@ pub fn run<'a>(jobs: &'a [Job], report: &mut Report<'a>) -> Result<(), Failure> 
     report.begin();
     for wave in waves(jobs) {
         let failed = one_wave(jobs, &wave, (&mut made, run), report, || {
-            // Files are there by now, and what laying them out cost is not counted.
+            // Files are there by now, and what laying them out and the first run cost is not counted.
             disks.get_or_insert_with(|| Disks::beneath(paths.iter().map(|path| &**path)));
         });
         for &(number, _) in wave.iter().filter(|(number, _)| jobs[*number].unlink) {
@@ -139,16 +139,16 @@ fn one_wave<'a>(
             workers.push(worker);
         }
     }
-    ready();
-    let mut units = Unit::of(jobs, wave);
     let start = Barrier::new(workers.len() + 1);
     thread::scope(|scope| {
         let seats = workers.iter().map(|_| Seat::new(scope, |worker: Worker<'_>| worker.run(&start)));
         let seats = seats.collect::<Result<Vec<_>, _>>()?;
         let threads: Vec<_> =
             seats.into_iter().zip(workers).map(|(seat, worker)| seat.work(worker)).collect();
-        // All are ready. The engines are looked at, and then all begin.
+        // All are ready, and the first runs are over. Disks and engines are looked at, and then all begin.
         start.wait();
+        ready();
+        let mut units = Unit::of(jobs, wave);
         let mut watch = Watch::new(&sections);
         start.wait();
         let began = Instant::now();

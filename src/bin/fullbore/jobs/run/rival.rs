@@ -20,7 +20,7 @@ use crate::jobs::report::Beyond;
 use crate::jobs::spec::Job;
 use crate::jobs::value::Amount;
 use crate::options::Rival;
-use crate::pairs::Beside;
+use crate::pairs::{Beside, fitted};
 use crate::place::why;
 use crate::progress::Progress;
 use crate::stop;
@@ -67,8 +67,13 @@ pub fn beyond(job: &Job, made: &mut Made, run: u64) -> Result<Option<Beyond>, Fa
         return Ok(None);
     }
     // The same work without what is not measured: its content has been checked.
-    let quiet =
-        Job { verify: false, ramp_time: Default::default(), startdelay: Default::default(), ..job.clone() };
+    let quiet = Job {
+        verify: false,
+        first_run: false,
+        ramp_time: Default::default(),
+        startdelay: Default::default(),
+        ..job.clone()
+    };
     let section = Section::open(&quiet, made, run)?;
     let gpus = &job.memory.gpus;
     let ceilings = Some(Ceilings::measure(&section.engine, &section.parts[0].targets[0], gpus)?);
@@ -87,22 +92,54 @@ pub fn beyond(job: &Job, made: &mut Made, run: u64) -> Result<Option<Beyond>, Fa
             Some(Beside::of(("serial".into(), how, [footprint; 2]), || ours(&section), theirs)?)
         }
         Some(Rival::Fio) => {
-            let fio = Fio::find()?;
             let theirs = fio_job(&section, footprint)?;
-            let how = format!(
-                "{} of {} in flight against {} of {} x {}",
-                job.iodepth * job.numjobs,
-                short(job.bs),
-                theirs.jobs,
-                theirs.depth,
-                short(theirs.bs)
-            );
-            let memory = [footprint, theirs.jobs * theirs.depth * theirs.bs];
-            let what = (fio.version.clone(), how, memory);
-            Some(Beside::of(what, || ours(&section), || watched(&fio, &theirs))?)
+            match cut(&quiet, &theirs)? {
+                None => Some(beside_fio(&section, &theirs, "")?),
+                Some(small) => {
+                    let section = Section::open(&small, made, run)?;
+                    let theirs = fio_job(&section, theirs.footprint())?;
+                    let whole = job.iodepth * job.numjobs;
+                    let how = format!(", cut from {whole} of {} to fio's memory", short(job.bs));
+                    Some(beside_fio(&section, &theirs, &how)?)
+                }
+            }
         }
     };
     Ok(Some(Beyond { job: job.name.clone(), ceilings, beside }))
+}
+
+/// The job with objects that land in as much memory as fio does, where its own need more: over passthrough fio has a buffer for
+/// each command in flight, and more of them than the drive has tags would hold it up.
+fn cut(job: &Job, theirs: &FioJob) -> Result<Option<Job>, Failure> {
+    if theirs.engine != FioEngine::Passthrough {
+        return Ok(None);
+    }
+    let whole = (job.iodepth * job.numjobs, job.bs);
+    let (objects, bs) = fitted(theirs.footprint(), whole, theirs.bs);
+    if (objects, bs) == whole {
+        return Ok(None);
+    }
+    if objects < job.numjobs {
+        let why = "compare=fio: so many jobs cannot land in the memory of fio's: lower numjobs";
+        return Err(of(job, why));
+    }
+    // As many bytes.
+    let number_ios = job.number_ios.map(|ios| (ios * job.bs / bs).max(1));
+    Ok(Some(Job { bs, iodepth: objects / job.numjobs, number_ios, ..job.clone() }))
+}
+
+fn beside_fio(section: &Section<'_>, theirs: &FioJob, which: &str) -> Result<Beside, Failure> {
+    let (fio, job) = (Fio::find()?, section.job);
+    let objects = job.iodepth * job.numjobs;
+    let how = format!(
+        "{objects} of {} in flight{which}, against {} of {} x {}",
+        short(job.bs),
+        theirs.jobs,
+        theirs.depth,
+        short(theirs.bs)
+    );
+    let memory = [objects as u64 * job.bs, theirs.footprint()];
+    Beside::of((fio.version.clone(), how, memory), || ours(section), || watched(&fio, theirs))
 }
 
 fn run_of(spent: Spent, bytes: u64) -> Run {

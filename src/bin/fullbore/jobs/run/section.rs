@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use fullbore::{AllocOptions, Engine, Error, ErrorKind, LaneStats, Mem, OpenOptions, Region, Target};
+use fullbore::{AllocOptions, Engine, LaneStats, Mem, OpenOptions, Region, Target};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
@@ -19,6 +19,7 @@ use crate::jobs::report::Lane;
 use crate::jobs::spec::Job;
 use crate::jobs::value;
 use crate::jobs::words::Theirs;
+use crate::member::refusal;
 use crate::pool::available;
 use crate::threads;
 use crate::units::{count, human};
@@ -256,17 +257,8 @@ fn open_one(job: &Job, engine: &Engine, path: &Path) -> Result<Target, Failure> 
         // One that is cut short is a failure, not the end of the program.
         options = options.mapped().guard_sigbus();
     }
-    if job.force {
-        options = options.force();
-    }
-    let refusal = |error: Error| {
-        // The library's words name its own options.
-        let text = error.to_string();
-        let here = [("buffered()", " (here: direct=0)"), ("polled()", " (here: hipri)")];
-        let here = here.iter().find(|(theirs, _)| text.contains(theirs)).map_or("", |(_, ours)| ours);
-        of(job, text + if error.kind() == ErrorKind::InUse { " (here: force=1)" } else { here })
-    };
-    let target = engine.open(path, options).map_err(refusal)?;
+    let here = [("buffered()", "direct=0"), ("polled()", "hipri")];
+    let target = engine.open(path, options).map_err(|error| of(job, refusal(&error, &here)))?;
     let passthrough = matches!(job.ioengine, Some((_, Theirs::Passthrough)));
     if passthrough && target.drive().is_none_or(|_| target.is_mapped()) {
         let path = path.display();

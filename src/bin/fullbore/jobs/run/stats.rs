@@ -1,5 +1,11 @@
 //! What jobs count, in fio's own terms: sums, bins of times, distributions of depth.
 
+use std::time::Duration;
+
+use fullbore::Times;
+
+use crate::work::Split;
+
 /// Index of reads, and of writes, wherever there are two of a thing.
 pub const READ: usize = 0;
 pub const WRITE: usize = 1;
@@ -175,6 +181,8 @@ pub struct Counts {
     pub submit: [u64; 7],
     pub complete: [u64; 7],
     pub spread: Spread,
+    /// What the time of I/Os went to.
+    pub split: Split,
     /// In flight, most at once.
     pub most: u64,
     pub checked: Checked,
@@ -183,8 +191,10 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Notes an I/O that ended: its times in nanoseconds.
-    pub fn ended(&mut self, way: usize, bytes: u64, (queued, total): (u64, u64)) {
+    /// Notes an I/O that ended.
+    pub fn ended(&mut self, way: usize, bytes: u64, times: &Times) {
+        let (queued, total) = (nanos(times.queued), nanos(times.total));
+        self.split.add(times);
         let way = &mut self.ways[way];
         way.ios += 1;
         way.bytes += bytes;
@@ -225,6 +235,7 @@ impl Counts {
         add_up(&mut self.submit, &other.submit);
         add_up(&mut self.complete, &other.complete);
         self.spread.merge(&other.spread);
+        self.split.merge(&other.split);
         self.most += other.most;
         self.checked.bytes += other.checked.bytes;
         self.checked.wrong += other.checked.wrong;
@@ -237,6 +248,10 @@ impl Counts {
     pub fn bytes(&self) -> u64 {
         self.ways.iter().map(|way| way.bytes).sum()
     }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn batch(n: usize) -> usize {

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use super::live::Live;
+use super::live::{First, Live};
 use super::section::Section;
 use super::stats::{Counts, READ, Sum, WRITE};
 use super::usage::Usage;
@@ -116,12 +116,16 @@ impl Unit {
         let mut timing = Timing::default();
         let (mut failed, mut facts, mut notes) = (None, None, Vec::new());
         let mut moved = vec![0; sections.len()];
+        let mut first: Option<First> = None;
         for &(section, clone) in &self.members {
             let live = &lives[section][clone];
             let state = live.state();
             counts.merge(&state.counts);
             usage = usage + state.usage;
             moved[section] += state.counts.bytes();
+            if let Some(one) = &state.first {
+                first.get_or_insert_default().merge(one);
+            }
             timing.flying += live.flying.load(Ordering::Relaxed);
             if let Some(from) = state.from {
                 let ran = state.ended.unwrap_or_else(Instant::now).saturating_duration_since(from);
@@ -158,6 +162,7 @@ impl Unit {
             usage,
             timing,
             samples: self.samples,
+            first,
             failed,
             facts: facts.unwrap_or_default(),
             notes,

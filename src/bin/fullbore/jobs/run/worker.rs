@@ -29,6 +29,8 @@ struct Slot {
     io: Option<Io>,
 }
 
+mod first;
+
 /// A clone.
 pub struct Worker<'a> {
     pub job: &'a Job,
@@ -253,7 +255,7 @@ impl<'a> Worker<'a> {
             let (bytes, taken) = (completion.bytes, completion.times);
             let path = completion.paths;
             if let Some(io) = self.absorb(completion) {
-                times.push((io.way, bytes, (nanos(taken.queued), nanos(taken.total))));
+                times.push((io.way, bytes, taken));
                 if !paths.contains(&path) {
                     paths.push(path);
                 }
@@ -267,7 +269,7 @@ impl<'a> Worker<'a> {
             for path in paths {
                 counts.paths.insert(path.to_string());
             }
-            times.into_iter().for_each(|(way, bytes, times)| counts.ended(way, bytes, times));
+            times.into_iter().for_each(|(way, bytes, times)| counts.ended(way, bytes, &times));
         }
     }
 
@@ -329,41 +331,6 @@ impl<'a> Worker<'a> {
         self.over = true;
     }
 
-    /// Before the clock: buffers that are neither zeros nor content of ours; for a reading job, whose content it is.
-    fn prepare(&mut self) -> Result<(), Failure> {
-        if self.job.rw.writes {
-            for slot in &mut self.slots {
-                let extents = slot.transfer.iter_mut().flat_map(|transfer| transfer.extents_mut());
-                for extent in extents {
-                    self.check.stain(extent.mem_mut())?;
-                }
-            }
-        }
-        if self.check.needs_seeds() {
-            for span in 0..self.part.spans.len() {
-                let io = self.course.io(READ, span, 0);
-                self.launch(io, true);
-                let back = self.one_back()?;
-                let target = self.part.spans[span].target;
-                self.check.learn(&back, target, self.part.targets[target].name())?;
-                self.free.push_back(back.1);
-                self.slots[back.1].transfer = Some(back.0);
-            }
-        }
-        Ok(())
-    }
-
-    /// The only one in flight.
-    fn one_back(&mut self) -> Result<(Transfer, usize), Failure> {
-        let mut done = Vec::new();
-        self.client.wait(1, &mut done, None).map_err(Failure::data)?;
-        self.note(&done);
-        let lost = || Failure::data("a transfer did not come back");
-        let completion = done.pop().ok_or_else(lost)?;
-        completion.result.map_err(Failure::data)?;
-        Ok((completion.transfer.ok_or_else(lost)?, completion.tag as usize))
-    }
-
     /// After the clock: what was written is made durable if that was asked for, and read back.
     fn finish(&mut self) -> Result<(), Failure> {
         if self.job.end_fsync && self.job.rw.writes {
@@ -411,7 +378,3 @@ pub fn seed(job: &Job, number: usize, run: u64) -> u64 {
 
 /// What fio ends a job with whose content is wrong.
 const EILSEQ: i32 = 84;
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
