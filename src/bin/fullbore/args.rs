@@ -81,10 +81,9 @@ pub struct BenchArgs {
     /// Processes that use the drive at the same time: each keeps to its share of the drive's tags
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub processes: u32,
-    /// Size of a command, the piece a device takes whole
-    #[arg(long = "cmd_size", alias = "cmd-size", value_name = "SIZE",
-          default_value = "128k", value_parser = units::size)]
-    pub cmd_size: u64,
+    /// Size of a command, the piece a device takes whole [default: 128k; 512k to tmpfs and its like]
+    #[arg(long = "cmd_size", alias = "cmd-size", value_name = "SIZE", value_parser = units::size)]
+    pub cmd_size: Option<u64>,
     /// Commands in flight on each lane
     #[arg(long = "lane_depth", alias = "lane-depth", value_name = "N", default_value_t = 32)]
     pub lane_depth: u32,
@@ -177,7 +176,8 @@ pub struct Plan {
     pub lanes: Lanes,
     pub polled: bool,
     pub processes: u32,
-    pub cmd_size: u32,
+    /// `None`: the engine's choice.
+    pub cmd_size: Option<u32>,
     pub lane_depth: u32,
     pub size: Option<u64>,
     pub limit: Limit,
@@ -213,6 +213,11 @@ pub const MOST_TRANSFERS: usize = 65_536;
 pub const ALIGN: u64 = 4096;
 
 impl Plan {
+    /// Bytes of a command of the serial loop.
+    pub fn serial_command(&self) -> u32 {
+        self.cmd_size.unwrap_or(128 << 10)
+    }
+
     /// The bytes of a file that bench makes.
     pub fn new_file_size(&self) -> u64 {
         self.size.unwrap_or(DEFAULT_SIZE)
@@ -274,7 +279,7 @@ impl BenchArgs {
             lanes: self.lanes,
             polled: self.polled,
             processes: self.processes,
-            cmd_size: self.cmd_size as u32,
+            cmd_size: self.cmd_size.map(|bytes| bytes as u32),
             lane_depth: self.lane_depth,
             size: self.size,
             limit: Limit { time_based: self.time_based || self.more.seconds.is_some(), runtime },
@@ -313,13 +318,13 @@ impl BenchArgs {
     }
 
     fn check_sizes(&self) -> Result<(), Failure> {
-        for (name, value) in [("bs", self.bs), ("cmd_size", self.cmd_size)] {
+        let sizes = [("bs", Some(self.bs)), ("cmd_size", self.cmd_size)];
+        for (name, value) in sizes.into_iter().filter_map(|(name, value)| Some((name, value?))) {
             if value == 0 || value % ALIGN != 0 {
                 return refuse(format!("--{name}={value} is not a multiple of 4k: give one, like 128k"));
             }
         }
-        if self.cmd_size > 16 << 20 {
-            let given = units::short(self.cmd_size);
+        if let Some(given) = self.cmd_size.filter(|bytes| *bytes > 16 << 20).map(units::short) {
             return refuse(format!("--cmd_size={given} is more than any device takes: give 16m or less"));
         }
         if self.bs > 1 << 40 {

@@ -26,7 +26,7 @@ fn plan(line: &str) -> Result<Plan, Failure> {
 #[test]
 fn the_defaults_are_those_of_the_readme() {
     let plan = plan("").unwrap();
-    assert_eq!((plan.bs, plan.cmd_size, plan.lane_depth, plan.jobs), (20 << 20, 128 << 10, 32, 1));
+    assert_eq!((plan.bs, plan.cmd_size, plan.lane_depth, plan.jobs), (20 << 20, None, 32, 1));
     assert_eq!(plan.depths, [1, 2, 4, 8, 16, 32]);
     assert_eq!(plan.new_file_size(), 1 << 30);
     assert!(plan.verify && !plan.destructive && plan.format == Format::Normal && plan.compare.is_none());
@@ -39,7 +39,7 @@ fn fios_style_is_understood() {
                 --lane_depth=8 --size=2g --runtime=10 --time_based --rw=randwrite --verify=0 \
                 --allow-destructive --output-format=json";
     let plan = plan(line).unwrap();
-    assert_eq!((plan.bs, plan.cmd_size, plan.size), (8 << 20, 64 << 10, Some(2 << 30)));
+    assert_eq!((plan.bs, plan.cmd_size, plan.size), (8 << 20, Some(64 << 10), Some(2 << 30)));
     assert_eq!((plan.depths, plan.jobs, plan.lanes), (vec![4], 2, Lanes::Count(3)));
     assert_eq!(plan.limit, Limit { time_based: true, runtime: Some(Duration::from_secs(10)) });
     assert!(plan.rw.writes() && plan.rw.random() && !plan.verify && plan.destructive);

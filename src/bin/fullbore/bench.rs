@@ -38,7 +38,7 @@ pub fn run(args: BenchArgs) -> Result<(), Failure> {
         pool_objects: rig.pool.slots(),
         pool_bytes: rig.pool.footprint(rig.pool.slots()),
         mapped: rig.target.is_mapped(),
-        command: rig.command(&plan),
+        command: rig.command(),
         path: rig.path(),
         note: rig.note().map(str::to_owned),
     };

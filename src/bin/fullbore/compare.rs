@@ -51,7 +51,7 @@ struct Ours {
 
 impl Ours {
     fn beside(rig: &Rig, plan: &Plan, iodepth: usize, memory: u64) -> Result<Self, Failure> {
-        let (whole, command) = ((iodepth * plan.jobs, plan.bs), u64::from(rig.command(plan)).min(plan.bs));
+        let (whole, command) = ((iodepth * plan.jobs, plan.bs), u64::from(rig.command()).min(plan.bs));
         let (objects, bs) = fitted(memory, whole, command);
         if (objects, bs) == whole {
             return Ok(Self { cut: None, iodepth });
@@ -89,7 +89,7 @@ pub fn with_serial(rig: &Rig, plan: &Plan, place: &Place) -> Result<Beside, Fail
         "{} of {} in flight against one command of {}",
         iodepth * plan.jobs,
         short(plan.bs),
-        short(u64::from(plan.cmd_size))
+        short(u64::from(plan.serial_command()))
     );
     let ours = || {
         let feed = Feed::of(order, order.objects_an_arm());
@@ -128,7 +128,7 @@ fn jobs(
     rig: &Rig,
     footprint: u64,
 ) -> Result<Vec<FioJob>, Failure> {
-    let bs = u64::from(rig.command(plan)).min(plan.bs);
+    let bs = u64::from(rig.command()).min(plan.bs);
     let (region, total) = (order.count() * plan.bs, order.objects_an_arm() * plan.bs);
     let (file, most) = (place.members[0].path.clone(), region / bs);
     let job = |engine, jobs, depth| FioJob { file: file.clone(), engine, bs, depth, jobs, region, total };

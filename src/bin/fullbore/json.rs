@@ -20,7 +20,7 @@ pub fn arm(plan: &Plan, facts: &Facts, row: &Row) -> Value {
         "round": row.round,
         "iodepth": row.iodepth,
         "bs": plan.bs,
-        "cmd_size": if serial { plan.cmd_size } else { facts.command },
+        "cmd_size": if serial { plan.serial_command() } else { facts.command },
         "lanes": if serial { 0 } else { facts.lanes.len() },
         "lane_depth": if serial { 1 } else { lane_depth },
         "gpus": if serial { &[][..] } else { &plan.memory.gpus },

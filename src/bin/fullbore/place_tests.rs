@@ -41,7 +41,7 @@ fn plan(filename: PathBuf, size: u64) -> Plan {
         lanes: Lanes::Count(1),
         polled: false,
         processes: 1,
-        cmd_size: 4096,
+        cmd_size: Some(4096),
         lane_depth: 1,
         size: Some(size),
         limit: Limit { time_based: false, runtime: None },

@@ -37,7 +37,6 @@ pub fn engine(plan: &Plan) -> Result<Engine, Failure> {
     let patience = Duration::from_secs(30 + (in_flight as u64 * plan.item()) / SLOWEST as u64);
     let memory = &plan.memory;
     let mut builder = Engine::builder()
-        .command_size(plan.cmd_size)
         .lane_depth(plan.lane_depth)
         .max_transfers(in_flight.max(1024))
         .deadline(Some(patience))
@@ -49,6 +48,9 @@ pub fn engine(plan: &Plan) -> Result<Engine, Failure> {
     }
     if let Some(bytes) = memory.outstanding {
         builder = builder.gpu_outstanding(bytes);
+    }
+    if let Some(bytes) = plan.cmd_size {
+        builder = builder.command_size(bytes);
     }
     let engine = builder.build().map_err(Failure::setup)?;
     if let Some(&most) = memory.gpus.iter().max() {
@@ -114,9 +116,9 @@ impl Rig {
         self.pool.region().registration_note().filter(|_| self.pool.region().gpu().is_none())
     }
 
-    /// Bytes of a command: what was asked for, or less if the drive takes less whole.
-    pub fn command(&self, plan: &Plan) -> u32 {
-        plan.cmd_size.min(self.target.geometry().max_bytes)
+    /// Bytes of a command: what was asked for, or the engine's choice, or less if the drive takes less whole.
+    pub fn command(&self) -> u32 {
+        self.target.geometry().max_bytes
     }
 
     /// The path that the library says it will take, and why; the arms report what was taken.

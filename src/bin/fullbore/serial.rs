@@ -89,7 +89,7 @@ impl<'a> Recorded<'a> {
     /// As [`object`], command by command.
     pub fn object(&mut self, (parts, mems): (&[Part], &mut [Mem]), offset: u64) -> Result<(), Failure> {
         let id = self.track.begin(0, Aim { offset, ..self.aim.clone() });
-        let command = self.plan.cmd_size as usize;
+        let command = self.plan.serial_command() as usize;
         for (part, mem) in parts.iter().zip(mems) {
             let Mem::Host(lease) = mem else {
                 return Err(Failure::setup("the serial arm is of host memory"));
@@ -159,6 +159,6 @@ pub fn piece(
     offset: u64,
     len: usize,
 ) -> Result<(), Failure> {
-    serial_object(plain, op, plan.cmd_size as usize, buf, offset, len)
+    serial_object(plain, op, plan.serial_command() as usize, buf, offset, len)
         .map_err(|error| Failure::Data(format!("serial, {} at offset {offset}: {error}", human(len as u64))))
 }

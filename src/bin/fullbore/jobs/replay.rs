@@ -147,7 +147,7 @@ impl Replay {
         if let (Some(command), false) =
             (self.command, section.settings().any(|setting| setting.key.name == "cmd_size"))
         {
-            job.cmd_size = command;
+            job.cmd_size = Some(command);
         }
         job.notes.push(format!(
             "replay={}: {} and {} of up to {}, {} in all; bs is the largest",

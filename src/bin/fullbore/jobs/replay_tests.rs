@@ -32,10 +32,10 @@ fn the_example_is_what_the_page_says() {
     ];
     assert_eq!(replay.entries, wanted);
     let job = job(&format!("--replay={}", example().display()));
-    assert_eq!((job.bs, job.rw.name(), job.cmd_size), (512 << 10, "rw", 128 << 10));
+    assert_eq!((job.bs, job.rw.name(), job.cmd_size), (512 << 10, "rw", Some(128 << 10)));
     let job =
         jobs(&format!("--cmd_size=64k --replay={} --iodepth=4", example().display())).unwrap().remove(0);
-    assert_eq!((job.name.as_str(), job.cmd_size, job.iodepth), ("replay", 64 << 10, 4));
+    assert_eq!((job.name.as_str(), job.cmd_size, job.iodepth), ("replay", Some(64 << 10), 4));
 }
 
 #[test]

@@ -77,7 +77,7 @@ pub struct Job {
     pub unlink: bool,
     pub allow_file_create: bool,
     pub end_fsync: bool,
-    pub cmd_size: u32,
+    pub cmd_size: Option<u32>,
     pub lane_depth: u32,
     pub lanes: Lanes,
     pub processes: u32,
@@ -103,6 +103,11 @@ const PERCENTILES: [f64; 17] =
     [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99];
 
 impl Job {
+    /// Bytes of a command of the serial loop.
+    pub fn serial_command(&self) -> u32 {
+        self.cmd_size.unwrap_or(128 << 10)
+    }
+
     fn named(name: String) -> Self {
         Self {
             name,
@@ -152,7 +157,7 @@ impl Job {
             unlink: false,
             allow_file_create: true,
             end_fsync: false,
-            cmd_size: 128 << 10,
+            cmd_size: None,
             lane_depth: 32,
             lanes: Lanes::Auto,
             processes: 1,
@@ -291,7 +296,7 @@ impl Job {
 
     fn ours(&mut self, s: &Setting) -> Result<bool, Failure> {
         match s.key.name {
-            "cmd_size" => self.cmd_size = s.parse(pages(16 << 20))? as u32,
+            "cmd_size" => self.cmd_size = Some(s.parse(pages(16 << 20))? as u32),
             "lane_depth" => self.lane_depth = s.parse(|text| value::int_in(text, 1, 4096))? as u32,
             "lanes" => {
                 self.lanes = s.parse(args::lanes)?;

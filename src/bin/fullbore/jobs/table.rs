@@ -278,7 +278,7 @@ pub const OURS: &[Key] = &[
         "cmd_size",
         Size,
         Both,
-        "bytes of a command, the piece of an object that a device takes whole (default 128k)",
+        "bytes of a command, the piece of an object that a device takes whole (default 128k; 512k to a file on tmpfs and its like, where kernel workers copy)",
     ),
     own("lane_depth", Int, Both, "commands in flight of each lane (default 32)"),
     own(

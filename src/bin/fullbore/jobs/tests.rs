@@ -168,7 +168,7 @@ fn keys_of_job_files_reach_the_job() {
     let [thrice, later] = &file("loops-and-delays")[..] else { panic!() };
     assert_eq!((thrice.loops, later.startdelay, later.randseed), (3, Duration::from_millis(500), 0x1234));
     assert_eq!((later.io_size, later.offset), (Some(Amount::Bytes(4 << 20)), Amount::Bytes(2 << 20)));
-    assert_eq!((file("gpu")[0].memory.gpus.clone(), file("gpu")[0].cmd_size), (vec![0, 1], 256 << 10));
+    assert_eq!((file("gpu")[0].memory.gpus.clone(), file("gpu")[0].cmd_size), (vec![0, 1], Some(256 << 10)));
     assert_eq!((file("stripe")[0].stripe, file("stripe")[0].files.len()), (Some(1 << 20), 2));
     let buffered = &file("buffered")[0];
     assert!(!buffered.direct && buffered.notes.len() == 2, "{:?}", buffered.notes);

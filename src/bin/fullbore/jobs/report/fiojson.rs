@@ -176,7 +176,7 @@ fn fullbore(one: &Shown<'_>) -> Value {
         "reason": facts.path,
         "paths": facts.paths,
         "storage_paths": facts.storage_paths,
-        "cmd_size": one.job.cmd_size,
+        "cmd_size": facts.command,
         "lanes": facts.lanes,
         "lane_depth": facts.lane_depth,
         "max_commands_in_flight": facts.most_commands,

@@ -64,6 +64,8 @@ pub struct Facts {
     /// The path to be expected, and why.
     pub path: String,
     pub lanes: usize,
+    /// Bytes of a command at most.
+    pub command: u32,
     pub lane_depth: u32,
     pub most_commands: u64,
     pub mean_commands: f64,

@@ -274,6 +274,7 @@ impl Watch {
         let facts = Facts {
             path: section.path.clone(),
             lanes: lanes.len(),
+            command: section.parts[0].targets[0].geometry().max_bytes,
             lane_depth: lanes.iter().map(|lane| lane.depth).max().unwrap_or(0),
             most_commands: counted.most,
             mean_commands: counted.mean,

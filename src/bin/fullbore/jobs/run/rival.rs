@@ -86,7 +86,7 @@ pub fn beyond(job: &Job, made: &mut Made, run: u64) -> Result<Option<Beyond>, Fa
                 "{} of {} in flight against one command of {}",
                 job.iodepth * job.numjobs,
                 short(job.bs),
-                short(job.cmd_size.into())
+                short(job.serial_command().into())
             );
             let theirs = || serial(&section, &plains);
             Some(Beside::of(("serial".into(), how, [footprint; 2]), || ours(&section), theirs)?)
@@ -229,7 +229,7 @@ fn serial(section: &Section<'_>, plains: &[Vec<Plain>]) -> Result<Run, Failure> 
             let (count, len) = (buffers.len(), io.len as usize);
             let (plain, buffer) = (&plains[part.spans[io.span].target], &mut buffers[turn % count]);
             turn += 1;
-            serial_object(plain, Op::Read, job.cmd_size as usize, &mut buffer[..len], io.offset, len)
+            serial_object(plain, Op::Read, job.serial_command() as usize, &mut buffer[..len], io.offset, len)
                 .map_err(|error| {
                     Failure::Data(format!("job {}: serial, at {}: {error}", job.name, io.offset))
                 })?;
@@ -254,7 +254,7 @@ fn fio_job(section: &Section<'_>, footprint: u64) -> Result<FioJob, Failure> {
         );
     }
     let file = files::names(job, 0).swap_remove(0);
-    let bs = u64::from(job.cmd_size.min(section.parts[0].targets[0].geometry().max_bytes)).min(job.bs);
+    let bs = u64::from(section.parts[0].targets[0].geometry().max_bytes).min(job.bs);
     let region = span.count * job.bs;
     let moved = total(job, &section.parts[0].spans) * job.bs * job.numjobs as u64;
     let lanes = (section.lanes().len() as u64).clamp(1, region / bs);

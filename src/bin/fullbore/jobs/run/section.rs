@@ -224,13 +224,15 @@ fn whole_blocks(job: &Job, start: u64, target: &Target) -> Result<(), String> {
 fn engine(job: &Job) -> Result<Engine, Failure> {
     let in_flight = job.iodepth * job.numjobs;
     let patience = Duration::from_secs(30 + (in_flight as u64).saturating_mul(job.bs) / SLOWEST);
-    let builder = Engine::builder()
-        .command_size(job.cmd_size)
+    let mut builder = Engine::builder()
         .lane_depth(job.lane_depth)
         .lanes(job.lanes)
         .processes(job.processes)
         .max_transfers(in_flight.max(1024))
         .deadline(Some(patience));
+    if let Some(bytes) = job.cmd_size {
+        builder = builder.command_size(bytes);
+    }
     let engine = builder.build().map_err(|error| of(job, error))?;
     if let Some(&most) = job.memory.gpus.iter().max() {
         let there = engine.gpus().map_err(|error| of(job, error))?;
