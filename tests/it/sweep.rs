@@ -164,7 +164,7 @@ fn what_writes_has_no_ceiling_and_says_so() {
 }
 
 #[test]
-fn a_file_is_made_once_for_all_values_and_removed() {
+fn a_made_file_is_that_of_all_values_and_is_removed() {
     let Some(folder) = direct_folder() else { return };
     let name = filename(&folder.path);
     let json = bench_ok(&[&name, "--size=4m", "--iodepth=2", "--sweep=bs=256k,1m"]);

@@ -304,3 +304,25 @@ fn check(rig: &Rig, plan: &Plan, place: &Place, report: &mut Report<'_>) -> Resu
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_made_file_stays_for_the_next_value_unless_that_needs_another() {
+        let path = std::env::temp_dir().join(format!("fullbore-kept-{}", std::process::id()));
+        std::fs::write(&path, "x").unwrap();
+        let (mut plan, _) = crate::place_tests::nowhere();
+        plan.files.clear();
+        let made = (MadeFile::new(path.clone()), Vec::new(), plan.new_file_size());
+        let mut common = Common { made: Some(made), ..Common::default() };
+        let mut same = Plan { rw: crate::args::Rw::Write, ..plan.clone() };
+        assert!(common.reuses(&mut same) && path.exists());
+        assert_eq!((same.files, same.destructive), (vec![path.clone()], true));
+        let mut larger = Plan { size: Some(1 << 20), ..plan };
+        assert!(
+            !common.reuses(&mut larger) && !path.exists() && larger.files.is_empty() && !larger.destructive
+        );
+    }
+}
