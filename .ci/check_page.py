@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Opens a page of charts in headless Chromium and looks at what the browser made of it.
 
-check_page.py FILE ID=CURVES...: each figure of that id has a chart that is drawn, with so many curves (0: cells instead), and a
-table with numbers under it; the page asks for nothing from elsewhere and runs nothing. A screenshot in light, in dark and of
-the print is made beside the file, and none of them is one colour.
+check_page.py FILE ID=CURVES[:CEILINGS]...: each figure of that id has a chart that is drawn, with so many curves (0: cells
+instead), and a table with numbers under it; with so many ceilings, measured ones, each with its name, of which one binds (0: the
+page says that none was measured). The page asks for nothing from elsewhere and runs nothing. A screenshot in light, in dark and
+of the print is made beside the file, and none of them is one colour.
 """
 
 import html.parser
@@ -47,6 +48,8 @@ class Page(html.parser.HTMLParser):
         section = self.section()
         if section is not None and any(name in ("td", "th") for name, _ in self.open):
             section.setdefault("cells", []).append(data)
+        if section is not None:
+            section.setdefault("words", []).append(data)
         self.words.append(data)
 
     def section(self):
@@ -62,6 +65,17 @@ def browser(*options):
     return done.stdout
 
 
+def held(name, section, ceilings):
+    """A curve is held against what was measured, and not against its own best."""
+    rules = section.get(("chart", "path", "rule"), [])
+    assert len(rules) == ceilings, f"{name}: {len(rules)} ceilings, not {ceilings}"
+    words = " ".join(section["words"])
+    named = re.findall(r"(device, deep reads|link of \d+ GPUs?, pinned copies): \d+\.\d+ GB/s(, which binds)?", words)
+    assert len(named) == ceilings, f"{name}: names of ceilings: {named}"
+    assert sum(bool(binds) for _, binds in named) == min(ceilings, 1), f"{name}: which binds: {named}"
+    assert ("No ceiling was measured: " in words) == (ceilings == 0), f"{name}: {words[:300]}"
+
+
 def check(file, wanted):
     source = file.read_text(encoding="utf-8")
     assert not re.search(r"https?:|@import|url\(", source), "the page asks for something from elsewhere"
@@ -71,6 +85,7 @@ def check(file, wanted):
     assert not page.found & {"script", "iframe", "img", "link", "b"}, f"the page has {page.found}"
     for word in wanted:
         name, curves = word.split("=")
+        curves, _, ceilings = curves.partition(":")
         section = page.sections.get(name)
         assert section, f"no section {name}: there are {list(page.sections)}"
         drawn = section.get(("chart", "path", "curve"), [])
@@ -80,6 +95,8 @@ def check(file, wanted):
             assert section.get(("chart", "rect", "cell")), f"{name}: no cells"
         numbers = [cell for cell in section.get("cells", []) if re.match(r"\d", cell)]
         assert len(numbers) >= 4, f"{name}: no numbers under the chart: {section.get('cells')}"
+        if ceilings:
+            held(f"{file.name}: {name}", section, int(ceilings))
         print(f"{file.name}: {name}: {len(drawn)} curves, {len(numbers)} numbers under it")
 
 

@@ -58,7 +58,7 @@ pub fn check_ceilings(ceilings: &Value) {
     assert!(number("device_gbps") > 0.0 && (number("best_of_ceiling") - share).abs() < 1e-6, "{ceilings:#}");
 }
 
-fn direct_folder() -> Option<Folder> {
+pub fn direct_folder() -> Option<Folder> {
     if !uring() {
         return None;
     }

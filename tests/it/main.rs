@@ -17,5 +17,6 @@ mod registration;
 mod stalls;
 mod stripes;
 mod support;
+mod sweep;
 mod vm;
 mod workers;

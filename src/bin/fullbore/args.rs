@@ -10,6 +10,7 @@ use crate::failure::Failure;
 use crate::kv_workload::{KvArgs, KvPlan};
 use crate::member;
 use crate::options::{Memory, MoreArgs, Requests, Rival, TargetKind};
+use crate::sweep::Swept;
 use crate::units;
 
 /// What is done to the file.
@@ -51,7 +52,7 @@ pub enum Format {
 
 /// Measure loads of large objects: a serial loop against the engine, on one file, in one run
 #[derive(Debug, Clone, clap::Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = AFTER_HELP, args_override_self = true)]
 pub struct BenchArgs {
     /// File, block device, NVMe namespace (/dev/ng0n1), or folder to make a file in (and remove it);
     /// several as A:B with --stripe (write a colon in a name as \:)
@@ -114,7 +115,9 @@ pub struct BenchArgs {
           value_name = "1", value_parser = crate::jobs::checks)]
     pub verify: bool,
     /// Let --rw=write overwrite an existing file or device; one that is mounted or held stays refused
-    #[arg(long, alias = "allow_destructive")]
+    #[arg(long, alias = "allow_destructive", action = ArgAction::Set, num_args = 0..=1, require_equals = true,
+          default_missing_value = "1", default_value = "0", hide_default_value = true,
+          value_name = "1", value_parser = units::switch)]
     pub allow_destructive: bool,
     /// normal, json, csv or html
     #[arg(
@@ -136,8 +139,13 @@ pub struct BenchArgs {
     #[arg(long, value_enum, hide_possible_values = true, value_name = "RIVAL")]
     pub compare: Option<Rival>,
     /// Measure for a second each how fast the device is by deep reads, and the link by pinned copies
-    #[arg(long)]
+    #[arg(long, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
+          default_missing_value = "1", default_value = "0", hide_default_value = true,
+          value_name = "1", value_parser = units::switch)]
     pub ceilings: bool,
+    /// KEY=A,B,C: all of it once for each value, a table and a curve of what each came to
+    #[arg(long, value_name = "KEY=LIST")]
+    pub sweep: Option<String>,
     #[command(flatten)]
     pub more: MoreArgs,
     #[command(flatten)]
@@ -200,6 +208,10 @@ pub struct Plan {
     pub serial: Option<bool>,
     /// Rounds over the arms.
     pub repeat: usize,
+    /// The key and value of the sweep that it is a part of.
+    pub swept: Option<Swept>,
+    /// Bytes that objects land in, at least: as many at all values of a sweep.
+    pub footprint: u64,
 }
 
 /// Objects in flight of the engine's arms when `--iodepth` names none.
@@ -291,6 +303,8 @@ impl BenchArgs {
             timeline: self.timeline,
             compare: self.compare,
             ceilings: self.ceilings || self.compare.is_some(),
+            swept: None,
+            footprint: 0,
         })
     }
 

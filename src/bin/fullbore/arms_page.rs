@@ -2,34 +2,54 @@
 
 use crate::args::Plan;
 use crate::failure::Failure;
-use crate::html::{Axis, Chart, Figure, Line, Lines, Page, Row as Shares, Table};
+use crate::html::{Chart, Figure, Line, Lines, Page, Row as Shares, Table};
 use crate::report::{Row, date};
+use crate::sheets::Sheet;
+use crate::sweep::Sweep;
 use crate::units::{human, nanos};
 
-/// `head` is what the report of lines begins with.
-pub fn page(head: &[String], plan: &Plan, rows: &[Row], failure: Option<&Failure>) -> Page {
+/// A table of arms, or one for each value of a sweep.
+pub fn page(sheets: &[Sheet], sweep: Option<&Sweep>, failure: Option<&Failure>) -> Page {
     let split = |line: &String| match line.split_once(": ") {
         Some((name, value)) if !name.contains(' ') => (name.to_owned(), value.to_owned()),
         _ => ("program".to_owned(), line.clone()),
     };
-    let mut facts: Vec<_> = head.iter().map(split).collect();
+    // The same is said once.
+    let mut head: Vec<&String> = Vec::new();
+    for line in sheets.iter().flat_map(|sheet| &sheet.head) {
+        if !head.contains(&line) {
+            head.push(line);
+        }
+    }
+    let mut facts: Vec<_> = head.iter().map(|line| split(line)).collect();
     facts.push(("date".into(), date(std::time::SystemTime::now())));
     facts.extend(failure.map(|failure| ("error".into(), failure.to_string())));
     let what = head.iter().find_map(|line| line.strip_prefix("file: ")).unwrap_or("arms");
     let what = what.split(" (").next().unwrap_or(what);
-    Page {
-        title: format!("fullbore bench: {} of {what}", plan.rw.name()),
-        facts,
-        figures: vec![curve(plan, rows), over_time(plan, rows), latency(plan, rows), occupancy(plan, rows)],
-    }
+    let rw = sheets.first().map_or("", |sheet| sheet.plan.rw.name());
+    let title = match sweep {
+        None => format!("fullbore bench: {rw} of {what}"),
+        Some(sweep) => format!("fullbore bench: sweep of {}", sweep.key),
+    };
+    let arms: Vec<Arm> =
+        sheets.iter().flat_map(|sheet| sheet.rows.iter().map(move |row| (&sheet.plan, row))).collect();
+    let curve = match sweep {
+        Some(sweep) => Some(sweep.figure()),
+        None => sheets.first().map(curve),
+    };
+    let others = [over_time(&arms), latency(&arms), occupancy(&arms)];
+    Page { title, facts, figures: curve.into_iter().chain(others).collect() }
 }
 
+type Arm<'a> = (&'a Plan, &'a Row);
+
 /// What to call an arm.
-fn name(plan: &Plan, row: &Row) -> String {
+fn name((plan, row): Arm<'_>) -> String {
     let round = if plan.repeat > 1 { format!(", round {}", row.round + 1) } else { String::new() };
+    let swept = plan.swept.as_ref().map_or_else(String::new, |(key, value)| format!("{key}={value}, "));
     match row.arm {
-        "serial" => format!("serial{round}"),
-        _ => format!("{} in flight{round}", row.iodepth * plan.jobs),
+        "serial" => format!("{swept}serial{round}"),
+        _ => format!("{swept}{} in flight{round}", row.iodepth * plan.jobs),
     }
 }
 
@@ -37,26 +57,23 @@ fn gbps(row: &Row) -> f64 {
     row.outcome.spent.gbps(row.outcome.bytes)
 }
 
-fn curve(plan: &Plan, rows: &[Row]) -> Figure {
-    let mut lines: Vec<Line> = Vec::new();
-    for row in rows {
-        let name =
-            if plan.repeat > 1 { format!("{}, round {}", row.arm, row.round + 1) } else { row.arm.into() };
-        let point = ((row.iodepth * plan.jobs) as f64, gbps(row));
-        match lines.iter_mut().find(|line| line.name == name) {
-            Some(line) => line.points.push(point),
-            None => lines.push(Line { name, points: vec![point] }),
-        }
-    }
-    lines.iter_mut().for_each(|line| line.points.sort_by(|a, b| a.0.total_cmp(&b.0)));
-    let best = rows.iter().max_by(|a, b| gbps(a).total_cmp(&gbps(b)));
-    let head = ["arm", "GB/s", "of the best", "x serial", "CPU s/GiB", "commands", "objects", "path"];
-    let cells = |row: &Row| {
+/// By what is in flight: the curve of one table.
+fn curve(sheet: &Sheet) -> Figure {
+    let plan = &sheet.plan;
+    let point = |row: &Row| {
+        let round = if plan.repeat > 1 { format!(", round {}", row.round + 1) } else { String::new() };
+        sheet.point(format!("{}{round}", row.arm), (row.iodepth * plan.jobs).to_string(), row)
+    };
+    let rows: Vec<_> = sheet.rows.iter().map(point).collect();
+    let per_second = if plan.requests.is_some() { "requests/s" } else { "IOPS" };
+    let sweep = Sweep { key: "in flight", of: "arm", per_second, rows };
+    let head = ["arm", "GB/s", "of the ceiling", "x serial", "CPU s/GiB", "commands", "objects", "path"];
+    let cells = |(row, point): (&Row, &crate::sweep::Row)| {
         let outcome = &row.outcome;
         vec![
-            name(plan, row),
+            name((plan, row)),
             format!("{:.3}", gbps(row)),
-            format!("{:.0}%", 100.0 * gbps(row) / best.map_or(1.0, gbps).max(1e-9)),
+            point.of_ceiling(),
             row.times_serial.map_or_else(|| "-".into(), |times| format!("{times:.2}")),
             format!("{:.3}", outcome.spent.cpu_s_per_gib(outcome.bytes)),
             outcome.max_commands.max(outcome.max_units).to_string(),
@@ -64,27 +81,15 @@ fn curve(plan: &Plan, rows: &[Row]) -> Figure {
             outcome.path.clone(),
         ]
     };
-    let ticks = lines.iter().flat_map(|line| line.points.iter().map(|(x, _)| *x)).collect();
-    Figure {
-        id: "sweep",
-        title: "Throughput by objects in flight".into(),
-        caption: "The dashed line is the best arm: what the others fall short of.".into(),
-        chart: Chart::Lines(Lines {
-            x: Axis { label: "in flight".into(), log: true, ticks },
-            y: Axis { label: "GB/s".into(), ..Axis::default() },
-            lines,
-            dots: true,
-            steps: false,
-            rule: best.map(|row| (gbps(row), format!("best: {:.3} GB/s, {}", gbps(row), name(plan, row)))),
-        }),
-        table: Table { head: head.map(String::from).into(), rows: rows.iter().map(cells).collect() },
-    }
+    let rows = sheet.rows.iter().zip(&sweep.rows).map(cells).collect();
+    let table = Table { head: head.map(String::from).into(), rows };
+    Figure { title: "Throughput by objects in flight".into(), table, ..sweep.figure() }
 }
 
-fn over_time(plan: &Plan, rows: &[Row]) -> Figure {
+fn over_time(arms: &[Arm<'_>]) -> Figure {
     let mut lines = Vec::new();
     let mut cells = Vec::new();
-    for row in rows {
+    for &(plan, row) in arms {
         // A part with fewer objects would show the objects, and not the rate.
         let parts = (row.outcome.bytes / plan.item().max(1) / 8).clamp(1, 60) as usize;
         let rates = row.outcome.series.rates(parts);
@@ -95,14 +100,14 @@ fn over_time(plan: &Plan, rows: &[Row]) -> Figure {
             format!("{:.3}", rates.iter().map(|(_, rate)| *rate).fold(from, pick) / 1e9)
         };
         cells.push(vec![
-            name(plan, row),
+            name((plan, row)),
             format!("{:.3}", gbps(row)),
             of(f64::min, f64::MAX),
             of(f64::max, 0.0),
             human(row.outcome.bytes),
             format!("{:.3}", row.outcome.spent.wall.as_secs_f64()),
         ]);
-        lines.push(Line::of_rates(name(plan, row), &rates));
+        lines.push(Line::of_rates(name((plan, row)), &rates));
     }
     let head = ["arm", "GB/s", "least", "most", "bytes", "seconds"];
     Figure {
@@ -114,33 +119,34 @@ fn over_time(plan: &Plan, rows: &[Row]) -> Figure {
     }
 }
 
-fn latency(plan: &Plan, rows: &[Row]) -> Figure {
-    let what = if plan.requests.is_some() { "requests" } else { "objects" };
-    let line = |row: &Row| Line::of_curve(name(plan, row), &row.outcome.curve);
-    let cells = |row: &Row| {
+fn latency(arms: &[Arm<'_>]) -> Figure {
+    let of_requests = arms.first().is_some_and(|(plan, _)| plan.requests.is_some());
+    let what = if of_requests { "requests" } else { "objects" };
+    let line = |&(plan, row): &Arm<'_>| Line::of_curve(name((plan, row)), &row.outcome.curve);
+    let cells = |&(plan, row): &Arm<'_>| {
         let times = row.outcome.latency;
-        vec![name(plan, row), nanos(times.p50), nanos(times.p99), nanos(times.max)]
+        vec![name((plan, row)), nanos(times.p50), nanos(times.p99), nanos(times.max)]
     };
     Figure {
         id: "latency",
         title: format!("Latency of {what}"),
         caption: format!("The share of {what} that took no longer, from submission to completion."),
-        chart: Chart::Lines(Lines::of_latency(rows.iter().map(line).collect())),
+        chart: Chart::Lines(Lines::of_latency(arms.iter().map(line).collect())),
         table: Table {
             head: ["arm", "p50", "p99", "max"].map(String::from).into(),
-            rows: rows.iter().map(cells).collect(),
+            rows: arms.iter().map(cells).collect(),
         },
     }
 }
 
-fn occupancy(plan: &Plan, rows: &[Row]) -> Figure {
-    let of = |row: &Row| {
-        let arm = name(plan, row);
+fn occupancy(arms: &[Arm<'_>]) -> Figure {
+    let of = |&(plan, row): &Arm<'_>| {
+        let arm = name((plan, row));
         let lane = move |(lane, counts): &(String, Vec<u64>)| {
             let lane = lane.split(", ").next().unwrap_or(lane);
             Shares { name: format!("{arm}: {lane}"), counts: counts.clone() }
         };
         row.outcome.occupancy.iter().map(lane).collect::<Vec<_>>()
     };
-    Figure::of_occupancy(rows.iter().flat_map(of).collect())
+    Figure::of_occupancy(arms.iter().flat_map(of).collect())
 }

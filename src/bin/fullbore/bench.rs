@@ -1,37 +1,104 @@
 //! `fullbore bench`: the serial loop, then the engine with more and more objects in flight, then a pass
 //! that checks every byte.
 
-use crate::args::{BenchArgs, Limit, Plan};
+use std::path::PathBuf;
+
+use crate::args::{Limit, Plan};
 use crate::arm::{self, Outcome};
+use crate::ceilings::{Known, Way};
 use crate::compare;
 use crate::content;
 use crate::direct::{PageBuf, Plain};
 use crate::failure::Failure;
 use crate::fio::Fio;
-use crate::honest::{Ceilings, Drives};
+use crate::honest::Drives;
 use crate::options::Rival;
 use crate::place::{Place, Truth};
 use crate::pool::put;
-use crate::report::{self, Facts, Report, Row};
+use crate::report::{Facts, Report, Row};
 use crate::requests;
 use crate::rig::{self, Rig};
 use crate::serial::{self, Recorded};
-use crate::stop;
+use crate::sheets::{self, Out, Sheet};
+use crate::stop::{self, MadeFile};
 use crate::timeline::{Tape, Timeline};
 use crate::verify;
 use crate::work::{Feed, Order};
 
-pub fn run(args: BenchArgs) -> Result<(), Failure> {
-    let plan = args.plan()?;
-    let fio = (plan.compare == Some(Rival::Fio)).then(Fio::find).transpose()?;
+/// Runs a plan, or one for each value of a sweep.
+pub fn run(mut plans: Vec<Plan>) -> Result<(), Failure> {
+    rig::level(&mut plans);
+    let Some(first) = plans.first() else { return Ok(()) };
+    let fio = plans.iter().any(|plan| plan.compare == Some(Rival::Fio)).then(Fio::find).transpose()?;
     stop::install()?;
-    let sink = report::sink(&plan)?;
-    let arms = (plan.depths.len() + usize::from(plan.serial != Some(false))) * plan.repeat;
-    let taken = plan.files.iter().chain(&plan.output);
-    let timeline = plan.timeline.as_deref().map(|path| Timeline::new(path, arms, taken)).transpose()?;
+    let files = || plans.iter().flat_map(|plan| &plan.files);
+    let mut out = Out::open(first, files())?;
+    let arms = |plan: &Plan| (plan.depths.len() + usize::from(plan.serial != Some(false))) * plan.repeat;
+    let sections = plans.iter().map(arms).sum();
+    let taken = files().chain(&first.output);
+    out.timeline = first.timeline.as_deref().map(|path| Timeline::new(path, sections, taken)).transpose()?;
+    let mut common = Common { fio, ..Common::default() };
+    let mut failure = None;
+    for plan in plans {
+        match one(plan, &mut common, &mut out) {
+            Ok(()) => continue,
+            Err(why) => failure = Some(why),
+        }
+        break;
+    }
+    common.settle_ceilings();
+    // What ran is reported, also when what came next could not start.
+    sheets::finish(&mut out, &common.sheets, failure.as_ref())?;
+    failure.map_or(Ok(()), Err)
+}
+
+/// What the values of a sweep have in common.
+#[derive(Default)]
+struct Common {
+    fio: Option<Fio>,
+    known: Known,
+    /// What each came to.
+    sheets: Vec<Sheet>,
+    /// The file that was made for the one before, and what it was made for.
+    made: Option<(MadeFile, Vec<PathBuf>, u64)>,
+}
+
+impl Common {
+    /// Uses the file that was made before if this plan would make the same; else that goes. Answers whether it does.
+    fn reuses(&mut self, plan: &mut Plan) -> bool {
+        match &self.made {
+            Some((made, files, size)) if *files == plan.files && *size == plan.new_file_size() => {
+                plan.files = vec![made.path().to_owned()];
+                // It is ours.
+                plan.destructive |= plan.rw.writes();
+                true
+            }
+            _ => {
+                self.made = None;
+                false
+            }
+        }
+    }
+
+    /// Later measurements of the same way are as good as those that were made beside a value.
+    fn settle_ceilings(&mut self) {
+        for sheet in &mut self.sheets {
+            let Some(Ok(best)) = self.known.best(&sheet.way) else { continue };
+            sheet.json["ceilings"] = best.json(sheet.best());
+            sheet.ceilings = Some(Ok(best.clone()));
+        }
+    }
+}
+
+fn one(mut plan: Plan, common: &mut Common, out: &mut Out) -> Result<(), Failure> {
+    let files = plan.files.clone();
+    let reuses = common.reuses(&mut plan);
     let engine = rig::engine(&plan)?;
-    let place = Place::of(&plan, &engine)?;
-    place.lay_out()?;
+    let mut place = Place::of(&plan, &engine)?;
+    match common.made.take().filter(|_| reuses) {
+        Some((made, ..)) => place.made = Some(made),
+        None => place.lay_out()?,
+    }
     let rig = Rig::new(engine, &plan, &place)?;
     let facts = Facts {
         lanes: rig.lanes(),
@@ -42,18 +109,33 @@ pub fn run(args: BenchArgs) -> Result<(), Failure> {
         path: rig.path(),
         note: rig.note().map(str::to_owned),
     };
-    let mut report = Report::new(&plan, &place, facts, sink);
-    report.timeline = timeline;
-    let result = measure(&rig, &plan, &place, fio.as_ref(), &mut report);
-    report.finish(result.as_ref().err())?;
+    let mut report = Report::new(&plan, &place, facts, out);
+    let result = measure(&rig, &plan, &place, common, &mut report);
+    common.sheets.push(report.sheet(way(&plan, &place), result.as_ref().err()));
+    if let Some(made) = place.made.take() {
+        common.made = Some((made, files, plan.new_file_size()));
+    }
     result
+}
+
+/// What the ceilings are measured of.
+fn way(plan: &Plan, place: &Place) -> Way {
+    Way {
+        files: place.members.iter().map(|member| member.path.clone()).collect(),
+        stripe: plan.stripe,
+        mapped: plan.mapped,
+        buffered: false,
+        processes: plan.processes,
+        gpus: plan.memory.gpus.clone(),
+        writes: plan.rw.writes(),
+    }
 }
 
 fn measure(
     rig: &Rig,
     plan: &Plan,
     place: &Place,
-    fio: Option<&Fio>,
+    common: &mut Common,
     report: &mut Report<'_>,
 ) -> Result<(), Failure> {
     let plain = place.plain(plan, &rig.engine, plan.rw.writes())?;
@@ -66,17 +148,17 @@ fn measure(
         let ours = if plan.rw.writes() { (0, moved) } else { (moved, 0) };
         report.honest.smart = Some(drives.counted(ours));
     }
-    if plan.ceilings {
-        let ceilings = Ceilings::measure(&rig.engine, &rig.target, &plan.memory.gpus)?;
-        report.honest.ceilings = Some(ceilings);
+    // Curves are held against them in any case.
+    if plan.ceilings || plan.swept.is_some() || plan.draws() {
+        report.honest.ceilings = Some(common.known.measure(&way(plan, place), plan.ceilings)?);
     }
-    report.say(&report.honest.lines(report.best()));
+    report.say(&report.honest.lines(report.best(), plan.swept.is_some()));
     if plan.compare == Some(Rival::Serial) {
         let beside = compare::with_serial(rig, plan, place)?;
         report.say(&[vec![String::new()], beside.lines()].concat());
         report.honest.beside = Some(beside);
     }
-    if let Some(fio) = fio {
+    if let Some(fio) = common.fio.as_ref().filter(|_| plan.compare == Some(Rival::Fio)) {
         let compared = compare::run(fio, rig, plan, place)?;
         report.say(&[vec![String::new()], compared.lines()].concat());
         report.compared = Some(compared);
@@ -221,4 +303,26 @@ fn check(rig: &Rig, plan: &Plan, place: &Place, report: &mut Report<'_>) -> Resu
         )));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_made_file_stays_for_the_next_value_unless_that_needs_another() {
+        let path = std::env::temp_dir().join(format!("fullbore-kept-{}", std::process::id()));
+        std::fs::write(&path, "x").unwrap();
+        let (mut plan, _) = crate::place_tests::nowhere();
+        plan.files.clear();
+        let made = (MadeFile::new(path.clone()), Vec::new(), plan.new_file_size());
+        let mut common = Common { made: Some(made), ..Common::default() };
+        let mut same = Plan { rw: crate::args::Rw::Write, ..plan.clone() };
+        assert!(common.reuses(&mut same) && path.exists());
+        assert_eq!((same.files, same.destructive), (vec![path.clone()], true));
+        let mut larger = Plan { size: Some(1 << 20), ..plan };
+        assert!(
+            !common.reuses(&mut larger) && !path.exists() && larger.files.is_empty() && !larger.destructive
+        );
+    }
 }

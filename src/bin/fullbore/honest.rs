@@ -1,85 +1,14 @@
 //! What measured rates are held against: ceilings that are measured in the same run, and what the drive itself counted.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use fullbore::machine::{self, Smart};
-use fullbore::{Engine, Target};
 use serde_json::{Value, json};
 
 use crate::arm::Outcome;
-use crate::doctor::quick;
-use crate::failure::Failure;
+use crate::ceilings;
 use crate::pairs::Beside;
 use crate::units::human;
-
-/// Time of one measurement of a ceiling.
-const TIME: Duration = Duration::from_secs(1);
-
-/// How fast the parts of the way are by themselves, in 10^9 bytes a second.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Ceilings {
-    /// Deep reads of the device to host memory.
-    pub device: f64,
-    /// Copies of pinned memory to each GPU.
-    pub links: Vec<(u32, f64)>,
-}
-
-impl Ceilings {
-    /// Measures them.
-    pub fn measure(engine: &Engine, target: &Target, gpus: &[u32]) -> Result<Self, Failure> {
-        let failed = |why: String| Failure::Data(format!("measuring ceilings: {why}"));
-        let gbps = |found: crate::doctor::Measured| found.bytes as f64 / found.seconds.max(1e-9) / 1e9;
-        let device = quick::target(engine, target, TIME).map(gbps).map_err(failed)?;
-        let mut links = Vec::new();
-        for &gpu in gpus {
-            // An engine of its own, whose lanes and bounce buffers are not those under test.
-            let engine = Engine::builder().lanes(1).build().map_err(Failure::setup)?;
-            links.push((gpu, quick::gpu(&engine, gpu, TIME).map(gbps).map_err(failed)?));
-        }
-        Ok(Self { device, links })
-    }
-
-    fn link(&self) -> Option<f64> {
-        (!self.links.is_empty()).then(|| self.links.iter().map(|(_, gbps)| gbps).sum())
-    }
-
-    /// Which is the lower one, and how low.
-    pub fn binds(&self) -> (&'static str, f64) {
-        match self.link() {
-            Some(link) if link < self.device => ("link", link),
-            _ => ("device", self.device),
-        }
-    }
-
-    /// A line for people. `best`: the fastest that was measured.
-    pub fn line(&self, best: f64) -> String {
-        let (which, ceiling) = self.binds();
-        let link = match self.link() {
-            None => "no link: host memory".into(),
-            Some(link) => format!("link {link:.3} GB/s (pinned copies to {} GPU)", self.links.len()),
-        };
-        format!(
-            "ceilings, measured: device {:.3} GB/s (deep reads to host memory), {link}; the {which} binds, and the \
-             best reached {:.0} % of it",
-            self.device,
-            100.0 * best / ceiling.max(1e-9)
-        )
-    }
-
-    pub fn json(&self, best: f64) -> Value {
-        let (which, ceiling) = self.binds();
-        json!({
-            "device_gbps": self.device,
-            "link_gbps": self.link(),
-            "links": self.links.iter().map(|(gpu, gbps)| json!({ "gpu": gpu, "gbps": gbps })).collect::<Vec<_>>(),
-            "binds": which,
-            "binding_gbps": ceiling,
-            "best_gbps": best,
-            "best_of_ceiling": best / ceiling.max(1e-9),
-        })
-    }
-}
 
 /// What drives count, looked at before.
 #[derive(Debug, Clone)]
@@ -160,19 +89,20 @@ pub struct Honest {
     /// The run before the table, which may find the device, memory and mappings cold.
     pub first: Option<Outcome>,
     pub smart: Option<Counted>,
-    pub ceilings: Option<Ceilings>,
+    pub ceilings: Option<ceilings::Found>,
     pub beside: Option<Beside>,
 }
 
 impl Honest {
     /// Lines for people. `best`: the fastest arm.
-    pub fn lines(&self, best: f64) -> Vec<String> {
+    pub fn lines(&self, best: f64, swept: bool) -> Vec<String> {
         let first = self.first.as_ref().map(|first| {
             let (gbps, bytes) = (first.spent.gbps(first.bytes), human(first.bytes));
             format!("first run, apart (device and memory may be cold): {gbps:.3} GB/s over {bytes}")
         });
         let smart = self.smart.as_ref().map(Counted::line);
-        let ceilings = self.ceilings.as_ref().map(|it| it.line(best));
+        // Those of a sweep are below its table.
+        let ceilings = self.ceilings.as_ref().filter(|_| !swept).map(|found| ceilings::line(found, best));
         first.into_iter().chain(smart).chain(ceilings).collect()
     }
 
@@ -182,7 +112,8 @@ impl Honest {
             |first| json!({ "bytes": first.bytes, "gbps": first.spent.gbps(first.bytes) }),
         );
         all["smart"] = self.smart.as_ref().map_or(Value::Null, Counted::json);
-        all["ceilings"] = self.ceilings.as_ref().map_or(Value::Null, |it| it.json(best));
+        let measured = self.ceilings.as_ref().and_then(|found| found.as_ref().ok());
+        all["ceilings"] = measured.map_or(Value::Null, |it| it.json(best));
         if let Some(beside) = &self.beside {
             all["compare"] = beside.json();
         }
@@ -192,17 +123,6 @@ impl Honest {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_lower_ceiling_binds() {
-        let host = Ceilings { device: 4.0, links: Vec::new() };
-        assert_eq!(host.binds(), ("device", 4.0));
-        assert!(host.line(3.0).contains("no link: host memory; the device binds, and the best reached 75 %"));
-        let one = Ceilings { device: 4.0, links: vec![(0, 3.0)] };
-        assert_eq!((one.binds(), one.json(1.5)["best_of_ceiling"].as_f64()), (("link", 3.0), Some(0.5)));
-        // Two links together carry more than the device gives.
-        assert_eq!(Ceilings { device: 4.0, links: vec![(0, 3.0), (1, 3.0)] }.binds(), ("device", 4.0));
-    }
 
     #[test]
     fn a_drive_that_cannot_be_asked_says_why() {

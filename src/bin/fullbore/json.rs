@@ -17,6 +17,7 @@ pub fn arm(plan: &Plan, facts: &Facts, row: &Row) -> Value {
     let lane_depth = facts.lanes.iter().map(|lane| lane.depth).max().unwrap_or(plan.lane_depth);
     let mut arm = json!({
         "arm": row.arm,
+        "swept": plan.swept.as_ref().map(|(key, value)| json!({ "key": key, "value": value })),
         "round": row.round,
         "iodepth": row.iodepth,
         "bs": plan.bs,
@@ -62,7 +63,7 @@ pub fn arm(plan: &Plan, facts: &Facts, row: &Row) -> Value {
 }
 
 /// The columns of csv, by their names in JSON.
-const COLUMNS: [&str; 20] = [
+const COLUMNS: [&str; 21] = [
     "arm",
     "round",
     "iodepth",
@@ -83,11 +84,17 @@ const COLUMNS: [&str; 20] = [
     "lat_ns.max",
     "path",
     "verified",
+    "swept",
 ];
+
+/// The titles of the table of commas.
+pub fn csv_head() -> String {
+    COLUMNS.join(",") + "\n"
+}
 
 /// The arms as a table of commas, a row each.
 pub fn csv(plan: &Plan, facts: &Facts, rows: &[Row]) -> String {
-    let mut lines = COLUMNS.join(",") + "\n";
+    let mut lines = String::new();
     for row in rows {
         let arm = arm(plan, facts, row);
         let cell = |column: &&str| {
@@ -95,6 +102,9 @@ pub fn csv(plan: &Plan, facts: &Facts, rows: &[Row]) -> String {
             match value {
                 Value::Null => String::new(),
                 Value::String(text) => cell(text),
+                Value::Object(swept) => {
+                    cell(&["key", "value"].map(|part| swept[part].as_str().unwrap_or("")).join("="))
+                }
                 other => other.to_string(),
             }
         };
@@ -171,7 +181,7 @@ mod tests {
         assert_eq!([cell("a"), cell("a,b"), cell("a\"b")], ["a", "\"a,b\"", "\"a\"\"b\""]);
         let (plan, _) = crate::place_tests::nowhere();
         let row = Row { arm: "engine", iodepth: 8, ..Row::default() };
-        let table = csv(&plan, &Facts::default(), &[row.clone(), row]);
+        let table = csv_head() + &csv(&plan, &Facts::default(), &[row.clone(), row]);
         let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split(',').collect()).collect();
         assert_eq!((lines.len(), lines[0][0], lines[1][0], lines[2][2]), (3, "arm", "engine", "8"));
         assert!(lines.iter().all(|line| line.len() == COLUMNS.len()), "{table}");

@@ -13,6 +13,7 @@ mod args_tests;
 mod arm;
 mod arms_page;
 mod bench;
+mod ceilings;
 mod compare;
 mod content;
 mod counted;
@@ -39,8 +40,10 @@ mod requests;
 mod rig;
 mod serial;
 mod series;
+mod sheets;
 mod sink;
 mod stop;
+mod sweep;
 mod threads;
 mod timeline;
 mod units;
@@ -80,15 +83,28 @@ fn run() -> Result<ExitCode, Failure> {
     {
         return result.map(|()| ExitCode::SUCCESS);
     }
-    let cli = match Cli::try_parse_from(words) {
-        Ok(cli) => cli,
+    let lines = if words.get(1).is_some_and(|word| word == "bench") {
+        sweep::lines(words)?
+    } else {
+        vec![(words, None)]
+    };
+    // All values of a sweep are read before any of them runs.
+    let mut plans = Vec::with_capacity(lines.len());
+    for (words, swept) in lines {
+        match parse(words)?.command {
+            Command::Bench(args) => plans.push(args.plan()?.of_sweep(swept)),
+            Command::Doctor(args) => return doctor::run(args),
+        }
+    }
+    bench::run(plans).map(|()| ExitCode::SUCCESS)
+}
+
+fn parse(words: Vec<OsString>) -> Result<Cli, Failure> {
+    match Cli::try_parse_from(words) {
+        Ok(cli) => Ok(cli),
         // Help and version are no failures; and where a word is missing, all of them are told.
         Err(error) if error.exit_code() == 0 || error.kind() == MISSING => error.exit(),
-        Err(error) => return Err(Failure::Setup(one_line(&error.to_string()))),
-    };
-    match cli.command {
-        Command::Bench(args) => bench::run(*args).map(|()| ExitCode::SUCCESS),
-        Command::Doctor(args) => doctor::run(args),
+        Err(error) => Err(Failure::Setup(one_line(&error.to_string()))),
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use clap::ValueEnum;
+use clap::{ArgAction, ValueEnum};
 
 use crate::args::{ALIGN, BenchArgs};
 use crate::failure::Failure;
@@ -89,7 +89,9 @@ pub struct MoreArgs {
     #[arg(long = "mark-every", alias = "mark_every", value_name = "N")]
     pub mark_every: Option<u32>,
     /// An urgent load of 8 MiB every 50 ms while all requests are queued
-    #[arg(long = "priority-probe", alias = "priority_probe")]
+    #[arg(long = "priority-probe", alias = "priority_probe", action = ArgAction::Set, num_args = 0..=1,
+          require_equals = true, default_missing_value = "1", default_value = "0", hide_default_value = true,
+          value_name = "1", value_parser = units::switch)]
     pub priority_probe: bool,
     /// Pinned bounce buffers of a GPU: bytes of one and how many [default: 8m,8]
     #[arg(long, value_name = "SIZE,N", value_parser = bounce)]
@@ -98,7 +100,9 @@ pub struct MoreArgs {
     #[arg(long = "gpu_outstanding", alias = "gpu-outstanding", value_name = "SIZE", value_parser = units::size)]
     pub gpu_outstanding: Option<u64>,
     /// A GPU's lane polls for the ends of copies instead of sleeping
-    #[arg(long, alias = "gpu_polling")]
+    #[arg(long, alias = "gpu_polling", action = ArgAction::Set, num_args = 0..=1, require_equals = true,
+          default_missing_value = "1", default_value = "0", hide_default_value = true,
+          value_name = "1", value_parser = units::switch)]
     pub polling: bool,
     /// Run these arms alone: serial, and objects (or requests) in flight, as 8 or serial,1,8
     #[arg(long, value_name = "LIST", value_parser = arms, conflicts_with_all = ["iodepth", "inflight"])]

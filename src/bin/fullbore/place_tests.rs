@@ -59,6 +59,8 @@ fn plan(filename: PathBuf, size: u64) -> Plan {
         kv: None,
         serial: None,
         repeat: 1,
+        swept: None,
+        footprint: 0,
     }
 }
 

@@ -1,15 +1,14 @@
 //! The report: a table for people as the run goes, or one JSON object at its end.
 
 use std::fs;
-use std::io::{self, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use fullbore::LaneStats;
 use serde_json::{Value, json};
 
-use crate::args::{Format, Plan};
+use crate::args::Plan;
 use crate::arm::Outcome;
-use crate::arms_page;
+use crate::ceilings::Way;
 use crate::compare::Compared;
 use crate::counted;
 use crate::failure::Failure;
@@ -18,8 +17,8 @@ use crate::json;
 use crate::kv_workload::KvPlan;
 use crate::place::{Place, Truth};
 use crate::rig::Rig;
-use crate::sink;
-use crate::timeline::{Section, Tape, Timeline};
+use crate::sheets::{self, Out, Sheet};
+use crate::timeline::{Section, Tape};
 use crate::units::{count, human, nanos, short};
 use crate::verify::Verified;
 
@@ -57,57 +56,30 @@ pub struct Facts {
 pub struct Report<'a> {
     plan: &'a Plan,
     place: &'a Place,
-    out: Box<dyn Write>,
-    /// Why lines could not be written, if so: said at the end.
-    unsaid: Option<io::Error>,
+    out: &'a mut Out,
     pub facts: Facts,
     pub rows: Vec<Row>,
     pub compared: Option<Compared>,
-    pub timeline: Option<Timeline>,
-    /// What is to be said of it.
-    traced: Option<String>,
     pub honest: Honest,
 }
 
-/// Opens what the report is written to, before anything is measured.
-pub fn sink(plan: &Plan) -> Result<Box<dyn Write>, Failure> {
-    let Some(path) = &plan.output else { return Ok(Box::new(io::stdout())) };
-    let refused = |why| Failure::Setup(format!("--output={}: {why}", path.display()));
-    Ok(Box::new(sink::create(path, &plan.files).map_err(refused)?))
-}
-
 impl<'a> Report<'a> {
-    pub fn new(plan: &'a Plan, place: &'a Place, facts: Facts, out: Box<dyn Write>) -> Self {
-        let mut report = Self {
-            plan,
-            place,
-            out,
-            unsaid: None,
-            facts,
-            rows: Vec::new(),
-            compared: None,
-            timeline: None,
-            traced: None,
-            honest: Honest::default(),
-        };
-        report.say(&report.head());
-        report.say(&[String::new(), title()]);
+    pub fn new(plan: &'a Plan, place: &'a Place, facts: Facts, out: &'a mut Out) -> Self {
+        let (rows, compared, honest) = Default::default();
+        let report = Self { plan, place, out, facts, rows, compared, honest };
+        report.out.begin(report.head(), plan.swept.as_ref());
+        report.out.say(&[String::new(), title()]);
         report
     }
 
-    /// Lines for people. A reader that went away (`| head`) is no reason to stop measuring or to fail.
+    /// Lines for people.
     pub fn say(&mut self, lines: &[String]) {
-        if self.plan.format == Format::Normal {
-            let said = lines.iter().try_for_each(|line| writeln!(self.out, "{line}"));
-            if let Err(error) = said.and_then(|()| self.out.flush()) {
-                self.unsaid.get_or_insert(error);
-            }
-        }
+        self.out.say(lines);
     }
 
     /// The fastest arm, in 10^9 bytes a second.
     pub fn best(&self) -> f64 {
-        self.rows.iter().map(|row| row.outcome.spent.gbps(row.outcome.bytes)).fold(0.0, f64::max)
+        sheets::best(&self.rows)
     }
 
     pub fn add(&mut self, row: Row) {
@@ -130,7 +102,11 @@ impl<'a> Report<'a> {
 
     /// What the timeline of an arm is collected on, if there is to be one.
     pub fn tape(&self, rig: &Rig, arm: String) -> Result<Option<Tape>, Failure> {
-        let Some(timeline) = &self.timeline else { return Ok(None) };
+        let Some(timeline) = &self.out.timeline else { return Ok(None) };
+        let arm = match &self.plan.swept {
+            None => arm,
+            Some((key, value)) => format!("{key}={value}: {arm}"),
+        };
         let requests = self.plan.requests.is_some();
         let tracks = if requests { self.plan.max_depth() + 1 } else { self.plan.jobs };
         let tape = timeline.tape(&rig.engine, arm, tracks)?;
@@ -139,41 +115,15 @@ impl<'a> Report<'a> {
 
     /// Writes what was collected.
     pub fn keep(&mut self, section: Option<Section>) -> Result<(), Failure> {
-        let both = self.timeline.as_mut().zip(section);
+        let both = self.out.timeline.as_mut().zip(section);
         both.map_or(Ok(()), |(timeline, section)| timeline.add(&section))
     }
 
-    /// Writes what is left to write. `failure` is why the run ended early, if it did.
-    pub fn finish(&mut self, failure: Option<&Failure>) -> Result<(), Failure> {
-        // A trace that cannot be written does not take the report with it.
-        let untraced = match self.timeline.take().map(Timeline::end).transpose() {
-            Ok(said) => {
-                self.traced = said;
-                None
-            }
-            Err(failure) => Some(failure),
-        };
-        let said = self.traced.clone();
-        self.say(said.as_slice());
-        self.put(failure.or(untraced.as_ref()))?;
-        untraced.map_or(Ok(()), Err)
-    }
-
-    /// Writes a report that is written as a whole.
-    fn put(&mut self, failure: Option<&Failure>) -> Result<(), Failure> {
-        let text = match self.plan.format {
-            Format::Normal => String::new(),
-            Format::Json => format!("{:#}\n", self.json(failure)),
-            Format::Csv => json::csv(self.plan, &self.facts, &self.rows),
-            Format::Html => arms_page::page(&self.head(), self.plan, &self.rows, failure).text(),
-        };
-        let written = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
-        match self.unsaid.take().map_or(written, Err) {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::Setup(format!(
-                "writing the report: {error}: free space, or name another file in --output"
-            ))),
-            _ => Ok(()),
-        }
+    /// What it came to. `failure` is why the run ended early, if it did.
+    pub fn sheet(self, way: Way, failure: Option<&Failure>) -> Sheet {
+        let (head, json) = (self.head(), self.json(failure));
+        let ceilings = self.honest.ceilings;
+        Sheet { plan: self.plan.clone(), head, facts: self.facts, rows: self.rows, json, way, ceilings }
     }
 
     fn head(&self) -> Vec<String> {
@@ -240,6 +190,7 @@ impl<'a> Report<'a> {
             "kernel": kernel(),
             "date": date(SystemTime::now()),
             "cpus": std::thread::available_parallelism().map_or(0, usize::from),
+            "swept": plan.swept.as_ref().map(|(key, value)| json!({ "key": key, "value": value })),
             "file": place.name(),
             "serial_file": place.plain_name(),
             "stripe": place.stripe,
@@ -274,7 +225,6 @@ impl<'a> Report<'a> {
             "path": facts.path,
             "note": facts.note,
             "verify": plan.verify,
-            "timeline": self.traced,
             "error": failure.map(Failure::to_string),
             "arms": self.rows.iter().map(|row| json::arm(plan, facts, row)).collect::<Vec<_>>(),
         });
@@ -282,7 +232,7 @@ impl<'a> Report<'a> {
         if let Some(compared) = &self.compared {
             all["compare"] = compared.json();
         }
-        json!({ "fullbore": all })
+        all
     }
 
     /// Says if kernel workers did some of the work.
@@ -413,14 +363,12 @@ mod tests {
     #[test]
     fn json_has_what_the_table_has() {
         let (plan, place) = crate::place_tests::nowhere();
-        let mut report = Report::new(
-            &plan,
-            &place,
-            Facts { lanes: vec![LaneStats { depth: 30, ..LaneStats::default() }; 2], ..Facts::default() },
-            Box::new(io::sink()),
-        );
+        let facts =
+            Facts { lanes: vec![LaneStats { depth: 30, ..LaneStats::default() }; 2], ..Facts::default() };
+        let mut out = Out::to(Box::new(std::io::sink()), true);
+        let mut report = Report::new(&plan, &place, facts, &mut out);
         report.add(row());
-        let all = report.json(Some(&Failure::data("bad")))["fullbore"].take();
+        let all = report.json(Some(&Failure::data("bad")));
         let arm = &all["arms"][0];
         for key in ["arm", "iodepth", "bs", "cmd_size", "lanes", "lane_depth", "gbps", "times_serial", "path"]
         {

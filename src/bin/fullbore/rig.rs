@@ -15,6 +15,8 @@ use crate::units::{count, human};
 
 /// Objects the pool holds beyond those in flight.
 const SPARE: usize = 4;
+/// Most that a smaller object gets of a pool that others of a sweep need; each place has a transfer.
+const MOST_SLOTS: u64 = 16 << 10;
 /// Far below what any device does: a transfer that waits for a full pool ahead of it is not late.
 const SLOWEST: usize = 50_000_000;
 /// Bytes of an urgent load.
@@ -66,6 +68,21 @@ pub fn engine(plan: &Plan) -> Result<Engine, Failure> {
     Ok(engine)
 }
 
+/// Objects that the pool holds.
+fn slots(plan: &Plan) -> usize {
+    plan.max_depth() * plan.jobs + SPARE
+}
+
+/// Gives all values of a sweep as many distinct bytes of memory, since fewer are more in the CPU's caches. Requests are
+/// large, and have what is in flight.
+pub fn level(plans: &mut [Plan]) {
+    let bytes = |plan: &Plan| if plan.requests.is_some() { 0 } else { slots(plan) as u64 * plan.bs };
+    let most = plans.iter().map(bytes).max().unwrap_or(0);
+    if plans.len() > 1 {
+        plans.iter_mut().for_each(|plan| plan.footprint = most);
+    }
+}
+
 impl Rig {
     pub fn new(engine: Engine, plan: &Plan, place: &Place) -> Result<Self, Failure> {
         let target = place.target(plan, &engine)?;
@@ -75,7 +92,7 @@ impl Rig {
         }
         let slots = match plan.requests {
             Some(_) => plan.max_depth(),
-            None => plan.max_depth() * plan.jobs + SPARE,
+            None => slots(plan).max((plan.footprint / plan.bs).min(MOST_SLOTS) as usize),
         };
         let pool = Pool::new(&engine, plan, slots)?;
         let piece = plan.memory.scatter.unwrap_or(plan.bs);

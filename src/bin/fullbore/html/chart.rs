@@ -11,8 +11,8 @@ pub struct Axis {
     pub label: String,
     /// Powers are equally far apart.
     pub log: bool,
-    /// The values that have a name, if not round ones.
-    pub ticks: Vec<f64>,
+    /// The values that have a name, and what it is, if not round ones.
+    pub ticks: Vec<(f64, String)>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -31,9 +31,21 @@ pub struct Lines {
     pub dots: bool,
     /// A value goes on until the next one.
     pub steps: bool,
-    /// A line across: its height and its name.
-    pub rule: Option<(f64, String)>,
+    /// What the lines are held against.
+    pub rules: Vec<Rule>,
 }
+
+/// A dashed line from point to point.
+#[derive(Debug, Clone, Default)]
+pub struct Rule {
+    pub name: String,
+    pub points: Vec<(f64, f64)>,
+    /// It goes all across, at the height of its points.
+    pub across: bool,
+}
+
+/// Half of the line at a point that is alone.
+const ALONE: f64 = 24.0;
 
 const WIDTH: f64 = 860.0;
 const HEIGHT: f64 = 320.0;
@@ -69,7 +81,7 @@ impl Lines {
     /// `title` is escaped.
     pub fn write(&self, out: &mut String, title: &str) {
         let points = || self.lines.iter().flat_map(|line| &line.points);
-        let highest = points().map(|(_, y)| *y).chain(self.rule.iter().map(|(y, _)| *y));
+        let highest = points().chain(self.rules.iter().flat_map(|rule| &rule.points)).map(|(_, y)| *y);
         let plot = Plot {
             x: Scale::over(points().map(|(x, _)| *x), self.x.log),
             y: Scale::over(highest, false).rounded(),
@@ -79,19 +91,7 @@ impl Lines {
         for (number, line) in self.lines.iter().enumerate() {
             self.line(out, &plot, number, line);
         }
-        if let Some((value, name)) = &self.rule {
-            let (_, y) = plot.at((0.0, *value));
-            let (right, above) = (WIDTH - RIGHT, y - 6.0);
-            let _ = writeln!(
-                out,
-                "<line class=\"rule\" x1=\"{LEFT}\" y1=\"{y:.1}\" x2=\"{right}\" y2=\"{y:.1}\"/>"
-            );
-            let _ = writeln!(
-                out,
-                "<text class=\"name\" x=\"{right}\" y=\"{above:.1}\" text-anchor=\"end\">{}</text>",
-                escape(name)
-            );
-        }
+        self.rules(out, &plot);
         *out += "</svg>\n";
         self.key(out);
     }
@@ -107,9 +107,10 @@ impl Lines {
             let (x, y) = (LEFT - 8.0, y + 4.0);
             let _ = writeln!(out, "<text x=\"{x}\" y=\"{y:.1}\" text-anchor=\"end\">{}</text>", short(tick));
         }
-        let ticks = if self.x.ticks.is_empty() { plot.x.ticks() } else { self.x.ticks.clone() };
+        let round = || plot.x.ticks().into_iter().map(|tick| (tick, short(tick))).collect();
+        let ticks = if self.x.ticks.is_empty() { round() } else { self.x.ticks.clone() };
         let mut last = f64::MIN;
-        for tick in ticks {
+        for (tick, name) in ticks {
             let (x, _) = plot.at((tick, 0.0));
             let _ = writeln!(
                 out,
@@ -118,10 +119,13 @@ impl Lines {
             if x - last >= APART {
                 last = x;
                 let y = bottom + 18.0;
+                // The last one does not reach over the edge.
+                let (x, anchor) = if x > right - 1.0 { (WIDTH, "end") } else { (x, "middle") };
+                let (x, anchor) = if name.len() > 4 { (x, anchor) } else { (x.min(right), "middle") };
                 let _ = writeln!(
                     out,
-                    "<text x=\"{x:.1}\" y=\"{y}\" text-anchor=\"middle\">{}</text>",
-                    short(tick)
+                    "<text x=\"{x:.1}\" y=\"{y}\" text-anchor=\"{anchor}\">{}</text>",
+                    escape(&name)
                 );
             }
         }
@@ -136,6 +140,35 @@ impl Lines {
             escape(&self.x.label)
         );
         let _ = writeln!(out, "<text x=\"8\" y=\"14\">{}</text>", escape(&self.y.label));
+    }
+
+    fn rules(&self, out: &mut String, plot: &Plot) {
+        let right = WIDTH - RIGHT;
+        let ends: Vec<f64> =
+            self.rules.iter().filter_map(|rule| rule.points.last().map(|point| plot.at(*point).1)).collect();
+        for rule in &self.rules {
+            let Some((x, y)) = rule.points.last().map(|point| plot.at(*point)) else { continue };
+            let mut path = String::new();
+            match &rule.points[..] {
+                _ if rule.across => path = format!("M{LEFT} {y:.1}H{right}"),
+                [_] => path = format!("M{:.1} {y:.1}H{:.1}", (x - ALONE).max(LEFT), (x + ALONE).min(right)),
+                points => {
+                    for (index, point) in points.iter().enumerate() {
+                        let (x, y) = plot.at(*point);
+                        let _ = write!(path, "{}{x:.1} {y:.1}", if index == 0 { 'M' } else { 'L' });
+                    }
+                }
+            }
+            let _ = writeln!(out, "<path class=\"rule\" d=\"{path}\"/>");
+            // Above its line, unless another's stands there.
+            let taken = |other: &f64| *other < y - 0.05 && y - other < 20.0;
+            let foot = if ends.iter().any(taken) { y + 15.0 } else { y - 6.0 };
+            let name = escape(&rule.name);
+            let _ = writeln!(
+                out,
+                "<text class=\"name\" x=\"{right}\" y=\"{foot:.1}\" text-anchor=\"end\">{name}</text>"
+            );
+        }
     }
 
     fn line(&self, out: &mut String, plot: &Plot, number: usize, line: &Line) {

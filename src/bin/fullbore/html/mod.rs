@@ -9,7 +9,7 @@ mod scale;
 #[cfg(test)]
 mod tests;
 
-pub use chart::{Axis, Line, Lines};
+pub use chart::{Axis, Line, Lines, Rule};
 pub use heat::{Heat, Row};
 
 /// A page.

@@ -5,14 +5,14 @@ use super::*;
 fn every_text_is_escaped() {
     let nasty = "<script>\"&'\u{1}";
     let line = Line { name: nasty.into(), points: vec![(1.0, 2.0), (2.0, 3.0)] };
-    let axis = || Axis { label: nasty.into(), ..Axis::default() };
+    let axis = || Axis { label: nasty.into(), ticks: vec![(1.0, nasty.into())], ..Axis::default() };
     let lines = Lines {
         x: axis(),
         y: axis(),
         lines: vec![line.clone(), line],
         dots: true,
         steps: false,
-        rule: Some((3.0, nasty.into())),
+        rules: vec![Rule { name: nasty.into(), points: vec![(1.0, 3.0)], across: true }],
     };
     let heat = Heat { label: nasty.into(), rows: vec![Row { name: nasty.into(), counts: vec![0, 1, 3] }] };
     let table = || Table { head: vec![nasty.into()], rows: vec![vec![nasty.into(), nasty.into()]] };
@@ -45,4 +45,32 @@ fn axes_name_round_values_within_them() {
         assert!(scale.place(1.0).is_finite() && scale.ticks().len() < 20);
     }
     assert_eq!([0.0, 0.25, 1.5, 12.0, 1234.5].map(short), ["0", "0.25", "1.5", "12", "1234"]);
+}
+
+#[test]
+fn rules_go_across_or_from_point_to_point() {
+    let rule = |points: &[(f64, f64)], across| Rule { name: "r".into(), points: points.into(), across };
+    let line = |ys: [f64; 2]| Line { name: "a".into(), points: vec![(1.0, ys[0]), (2.0, ys[1])] };
+    let draw = |rules: Vec<Rule>| {
+        let mut out = String::new();
+        Lines { lines: vec![line([1.0, 2.0])], rules, ..Lines::default() }.write(&mut out, "t");
+        let text = out.clone();
+        let paths = text.lines().filter(|line| line.contains("class=\"rule\"")).map(str::to_owned);
+        let names = text.lines().filter(|line| line.contains("class=\"name\""));
+        let foot =
+            |line: &str| line.split(" y=\"").nth(1).and_then(|rest| rest.split('"').next()?.parse().ok());
+        (paths.collect::<Vec<_>>(), names.filter_map(foot).collect::<Vec<f64>>())
+    };
+    let (paths, _) = draw(vec![
+        rule(&[(1.0, 4.0), (2.0, 4.0)], true),
+        rule(&[(1.0, 3.0), (2.0, 4.0)], false),
+        rule(&[(1.0, 3.0)], false),
+    ]);
+    assert!(paths[0].contains("M56 ") && paths[0].contains("H840\"") && !paths[0].contains('L'), "{paths:?}");
+    assert!(paths[1].contains('L') && !paths[1].contains('H'), "{paths:?}");
+    assert!(paths[2].contains('H') && !paths[2].contains("H840\""), "where it was measured alone: {paths:?}");
+    // The names of two that are close do not run into each other.
+    let (_, feet) = draw(vec![rule(&[(1.0, 3.9)], true), rule(&[(1.0, 4.0)], true)]);
+    assert!((feet[0] - feet[1]).abs() >= 14.0, "{feet:?}");
+    assert!(draw(vec![rule(&[], true)]).0.is_empty());
 }

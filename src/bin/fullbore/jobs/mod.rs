@@ -9,7 +9,7 @@ use crate::options::Rival;
 use crate::stop;
 
 mod ini;
-mod keys;
+pub mod keys;
 mod line;
 mod reference;
 mod replay;

@@ -26,7 +26,8 @@ Usage: fullbore bench [--key=value ...]             a table: a serial loop besid
   --verify            check every byte; on in the table, where --verify=0 leaves it out
   --allow-destructive let writes go to what is there already
   --compare=RIVAL     run fio, or serial, in turns with the engine
-  --output-format=F   normal, json, csv; of jobs also json+; --output=FILE
+  --sweep=KEY=A,B,C   all of it once for each value: a table and a curve against the ceilings
+  --output-format=F   normal, json, csv, html; of jobs also json+; --output=FILE
   --showcmd           print job files as command lines
 
 Sizes are 4096, 128k, 20m or 1g (k is 1024), times 10, 10s, 2m or 500ms.
@@ -145,13 +146,21 @@ arms*: a serial loop, then the engine with 1 to 32 objects in flight, each byte 
   is not there is made, filled with content of ours before the clock starts, and stays (`unlink=1` removes it). A file that an
   earlier job of the same run made may be written.
 - **What rates are held against**: `compare` and `ceilings` are measured after all jobs, and are in `fullbore.beyond` of the
-  JSON (csv has rows alone). Of NVMe namespaces `fullbore.smart` has what the drive's SMART log counted while the jobs ran (as root; all users of the
+  JSON (csv has rows alone); ceilings are in the object `fullbore` of each job besides (null: not measured). The device's are
+  deep reads by an engine of its own with default lanes and commands, so that no key under test is in them. Of NVMe namespaces
+  `fullbore.smart` has what the drive's SMART log counted while the jobs ran (as root; all users of the
   drive, whole units of 512000 bytes; what ran in a `ramp_time` is in it and not in ours) beside our bytes.
 - **The first run of a cold device is apart** (`first_run`): a job moves its first objects once before its clock; what that came
   to is in `fullbore.first_run` and in no other number, except the drive's own count. Of `compare` the first pair is apart.
 - **What the time of an object went to** (`fullbore.split_mean_ns`, means that add up to that of `lat`): waiting for room
   (nothing of it is under way), the device (some of it is), copies to or from a GPU (they are under way, and nothing is with the
   device: a copy that the device's time hides costs none).
+- **Sweeps** (`sweep`) are in `fullbore.sweep` of the JSON, the same for jobs and the table of arms: key, values, a row for
+  each point, ceilings with the values that they are of. The table of arms has its whole report for each value in
+  `fullbore.runs`.
+- **KV caches and loops over requests** (`workload=kv`, `requests`) are of the table of arms. In a job they are refused: a
+  request holds all its objects, of sizes that follow from the model, so that `bs`, `iodepth`, `size` and `rate` of a job would
+  mean nothing.
 - **Content is checked after the clock** (`verify`): no check is in the time that is measured.
 - A job's files are opened when its turn comes, after those before a `stonewall` have ended.
 - **Sizes**: k, m, g and t are powers of 1024, with or without b or ib behind (fio's 16kib is 16000 bytes, unless

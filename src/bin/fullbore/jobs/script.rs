@@ -24,6 +24,9 @@ pub struct Setting {
     pub at: At,
 }
 
+/// Closed loops over requests and KV caches are not jobs: their objects, sizes and depth are not those of a job.
+const OF_ARMS: &str = "it is of the table of arms, which runs where no job is named";
+
 impl PartialEq for Setting {
     /// Where they stood is not compared.
     fn eq(&self, other: &Self) -> bool {
@@ -47,7 +50,10 @@ impl Setting {
                 ));
             }
         } else if !key.is_of_jobs() {
-            return wrong("it is of the table of arms, not of jobs: leave it out, or --name".into());
+            return wrong(match at {
+                At::CommandLine => format!("{OF_ARMS}: leave out --name and job files, or this key"),
+                At::Line(..) => format!("{OF_ARMS}: give it on a command line without jobs, --{}", key.name),
+            });
         }
         let value = value.map(|text| text.trim().to_owned());
         if !key.kind.may_be_bare() && value.as_deref().is_none_or(str::is_empty) {

@@ -1,90 +1,36 @@
-//! `--sweep=KEY=A,B,C`: all jobs once for each value, one pass after the other, and a table of what each came to.
+//! `--sweep` of jobs: all of them once for each value, one pass after the other.
 
 use super::script::{At, Script, Section, Setting};
 use crate::failure::Failure;
-
-/// Most values, so that a slip of the pen is no run of a week.
-const MOST: usize = 64;
+use crate::sweep;
 
 /// Puts every job there once for each value.
 pub fn expand(script: &mut Script) -> Result<(), Failure> {
-    let Some(sweep) = script.run_setting("sweep").cloned() else { return Ok(()) };
-    let (name, values) = sweep.parse(|text| {
-        text.split_once('=').ok_or("write a key and its values, like iodepth=1,2,4".to_owned()).map(
-            |(name, values)| {
-                (name.trim().to_owned(), values.split(',').map(str::to_owned).collect::<Vec<_>>())
-            },
-        )
-    })?;
-    if values.len() > MOST {
-        return Err(sweep.refuse(format!("more than {MOST} values: leave some out")));
+    let Some(asked) = script.run_setting("sweep").cloned() else { return Ok(()) };
+    if script.run.iter().filter(|setting| setting.key.name == "sweep").count() > 1 {
+        return Err(asked.refuse(sweep::TWICE));
+    }
+    let swept = asked.parse(sweep::parse)?;
+    let name = swept.key.name;
+    if !swept.key.is_of_jobs() {
+        return Err(asked.refuse(format!("{name} is of the table of arms, which runs without --name")));
     }
     let setting = |name: &str, value: &str| Setting::new(name, Some(value), At::CommandLine);
-    let mut all = Vec::with_capacity(values.len() * script.sections.len());
-    for value in &values {
-        let swept = setting(&name, value)?;
-        if swept.key.name == "name" || !swept.key.is_of_jobs() {
-            return Err(sweep.refuse(format!("{name} is no key of a job that could be swept: name another")));
-        }
+    let mut all = Vec::with_capacity(swept.values.len() * script.sections.len());
+    for value in &swept.values {
+        let own_value = setting(name, value)?;
         for (number, section) in script.sections.iter().enumerate() {
             let mut own = section.own.clone();
-            own.push(swept.clone());
+            own.push(own_value.clone());
             if number == 0 {
                 own.push(setting("stonewall", "1")?);
             }
-            let swept = Some((swept.key.name, value.trim().to_owned()));
+            let swept = Some((name, value.clone()));
             all.push(Section { swept, own, ..section.clone() });
         }
     }
     script.sections = all;
     Ok(())
-}
-
-/// A row of the table.
-#[derive(Debug, Clone)]
-pub struct Row {
-    pub job: String,
-    pub key: &'static str,
-    pub value: String,
-    /// Bytes a second, both ways together.
-    pub rate: f64,
-    pub iops: f64,
-    /// Of latency, in words.
-    pub p50: String,
-    pub p99: String,
-    pub cpu_s_per_gib: f64,
-}
-
-/// Cells of the longest bar.
-const LONGEST: usize = 40;
-
-/// The table, with a bar for each rate: the curve.
-pub fn table(rows: &[Row]) -> String {
-    let Some(first) = rows.first() else { return String::new() };
-    let most = rows.iter().map(|row| row.rate).fold(0.0, f64::max);
-    let width = |of: fn(&Row) -> &str, title: &str| {
-        rows.iter().map(|row| of(row).len()).max().unwrap_or(0).max(title.len())
-    };
-    let (job, value) = (width(|row| &row.job, "job"), width(|row| &row.value, first.key));
-    let mut out = format!(
-        "\nSweep of {}:\n  {:<job$} {:>value$} {:>8} {:>10} {:>9} {:>9} {:>9}\n",
-        first.key, "job", first.key, "GB/s", "IOPS", "lat p50", "lat p99", "CPU s/GiB"
-    );
-    for row in rows {
-        let cells = if most > 0.0 { (row.rate / most * LONGEST as f64).round() as usize } else { 0 };
-        out += &format!(
-            "  {:<job$} {:>value$} {:>8.3} {:>10.1} {:>9} {:>9} {:>9.3} {}\n",
-            row.job,
-            row.value,
-            row.rate / 1e9,
-            row.iops,
-            row.p50,
-            row.p99,
-            row.cpu_s_per_gib,
-            "#".repeat(cells)
-        );
-    }
-    out
 }
 
 #[cfg(test)]
@@ -110,33 +56,17 @@ mod tests {
         ];
         assert_eq!(all, wanted);
         assert_eq!(swept("--name=a").unwrap().len(), 1);
-        for line in [
-            "--sweep=iodepth",
-            "--sweep=bogus=1",
-            "--sweep=name=a,b",
-            "--sweep=output=a",
-            "--sweep=iodepth=1,,2",
+        for (line, part) in [
+            ("--sweep=iodeth=1,2", "did you mean iodepth?"),
+            ("--sweep=tp=1,2", "of the table of arms"),
+            ("--sweep=iodepth=1,,2", "empty"),
+            ("--sweep=bs=4k --sweep=iodepth=1", "one key is swept at a time"),
         ] {
             let why = swept(&format!("{line} --name=a")).unwrap_err().to_string();
-            assert!(why.contains(": ") && !why.contains('\n'), "{line}: {why}");
+            assert!(
+                why.starts_with("--sweep=") && why.contains(part) && !why.contains('\n'),
+                "{line}: {why}"
+            );
         }
-    }
-
-    #[test]
-    fn the_longest_bar_is_the_fastest() {
-        let row = |value: &str, rate| Row {
-            job: "a".into(),
-            key: "iodepth",
-            value: value.into(),
-            rate,
-            iops: 1.0,
-            p50: "1 us".into(),
-            p99: "2 us".into(),
-            cpu_s_per_gib: 0.1,
-        };
-        let text = table(&[row("1", 1e9), row("16", 4e9)]);
-        let bars: Vec<usize> = text.lines().skip(3).map(|line| line.matches('#').count()).collect();
-        assert_eq!(bars, [10, 40], "{text}");
-        assert!(table(&[]).is_empty());
     }
 }

@@ -313,7 +313,12 @@ pub const OURS: &[Key] = &[
         Job,
         "moves what the job begins with (an object into each place of its memory; of a mapping all; with rate or replay one) once before its clock, and reports that apart, since device and memory may be cold then (default 1). Not with ramp_time, which sets the beginning apart, nor with direct=0, where the job would find it in the page cache. The table of arms always does",
     ),
-    own("sweep", Text, Run, "KEY=A,B,C: runs all jobs once for each value, and prints a table with a curve"),
+    own(
+        "sweep",
+        Text,
+        All,
+        r"KEY=A,B,C (`\,` is a comma in a value): all jobs, or the whole table of arms, once for each value, and a table with a curve of what each came to, held against the ceilings, which are measured for it. Any key of jobs, or of the table of arms, one at a time; all values are read before any runs. In the table of arms all values land in as many bytes of memory, and the serial arm runs only where arm has it; each job has the memory of its own iodepth and bs, as always",
+    ),
     own(
         "timeline",
         Text,
@@ -354,7 +359,7 @@ pub const OURS: &[Key] = &[
         "ceilings",
         Flag,
         Both,
-        "measures, a second each, the device by deep reads and the link of each GPU by pinned copies, and says which binds; compare does too",
+        "measures, a second each, the device by deep reads and the link of each GPU by pinned copies, and says which binds; compare and sweep do too, and the table of arms with output-format=html. Of what writes they are not measured",
     ),
     own("scatter", Size, Arms, "scatters every object over pieces of so many bytes"),
     own("requests", Int, Arms, "closed loop over so many requests, each one transfer of many objects"),

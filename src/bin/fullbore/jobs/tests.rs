@@ -212,6 +212,8 @@ fn jobs_are_told_from_the_table_of_arms() {
         ("--bs=8m a.fio", true),
         ("--showcmd a.fio", true),
         ("--eta=never", true),
+        ("--sweep=iodepth=1,2 --bs=8m", false),
+        ("--sweep=iodepth=1,2 a.fio", true),
     ] {
         assert_eq!(line::asks_for_jobs(&words(line)), jobs, "{line}");
     }
@@ -249,9 +251,34 @@ fn the_table_of_arms_has_the_same_keys_by_all_their_names() {
 }
 
 #[test]
+fn every_key_of_either_can_be_swept() {
+    use super::keys;
+    use clap::Args;
+    use clap::error::ErrorKind::{ArgumentConflict, InvalidValue, MissingRequiredArgument, ValueValidation};
+    let of_the_run = |key: &&keys::Key| key.is_of_the_run() || key.name == "name";
+    for key in keys::all().filter(|key| !of_the_run(key)) {
+        // Switches have these values; of others they may be refused, by the key's own reading of them.
+        let text = format!("--sweep={}=0,1", key.name);
+        let words = ["fullbore", "bench", &text].map(std::ffi::OsString::from);
+        for (words, swept) in crate::sweep::lines(words.into()).into_iter().flatten() {
+            assert!(key.is_of_arms() && swept.is_some_and(|(name, _)| name == key.name), "{text}");
+            let command = crate::args::BenchArgs::augment_args(clap::Command::new("bench"));
+            let Err(error) = command.try_get_matches_from(words.iter().skip(1)) else { continue };
+            let of_values = [InvalidValue, ValueValidation, MissingRequiredArgument, ArgumentConflict];
+            assert!(!key.kind.may_be_bare() && of_values.contains(&error.kind()), "{text}: {error}");
+        }
+        let jobs =
+            script(&format!("{text} --name=a")).and_then(|mut script| super::sweep::expand(&mut script));
+        assert_eq!(jobs.is_ok(), key.is_of_jobs(), "{text}: {jobs:?}");
+        assert!(key.is_of_jobs() || crate::sweep::lines(vec![text.clone().into()]).is_ok(), "{text}");
+    }
+}
+
+#[test]
 fn refusals_of_the_command_line_are_one_line_with_a_remedy() {
     for line in [
         "--name=a --bogus=1",
+        "--name=a --workload=kv",
         "--name=a --bs",
         "--name=a --bs=12x",
         "--name=a --bs=0",
@@ -329,7 +356,10 @@ fn refusals_of_job_files_say_where() {
         ("[a]\nrw\n", ":2: rw: it needs a value"),
         ("[a]\noutput=x\n", ":2: output=x: it is about the whole run"),
         ("[a]\nzonesize=1m\n", ":2: zonesize=1m: fio has this key and fullbore does not"),
-        ("[a]\nrequests=8\n", ":2: requests=8: it is of the table of arms"),
+        (
+            "[a]\nrequests=8\n",
+            ":2: requests=8: it is of the table of arms, which runs where no job is named: give it on a command line without jobs, --requests",
+        ),
         ("[a]\ninclude none.inc\n", ":2: include none.inc: "),
         ("[global]\nname=x\n", ": no job in it"),
         ("[global]\nbs=4k\n", ": no job in it"),

@@ -17,11 +17,13 @@ use super::run::usage::Usage;
 use super::script::{Script, Setting};
 use super::spec::Job;
 use super::value;
+use crate::ceilings::{self, Found};
 use crate::failure::Failure;
-use crate::honest::{Ceilings, Counted};
+use crate::honest::Counted;
 use crate::pairs::Beside;
 use crate::series::Series;
 use crate::sink;
+use crate::sweep::Swept;
 use crate::timeline::{Tape, Timeline};
 
 mod csv;
@@ -30,6 +32,7 @@ mod fiojson;
 mod normal;
 mod numbers;
 mod page;
+mod swept;
 
 use eta::Eta;
 pub use eta::Moment;
@@ -139,8 +142,10 @@ impl Shown<'_> {
 /// What is known of a job beyond its run.
 #[derive(Debug, Clone)]
 pub struct Beyond {
+    pub number: usize,
     pub job: String,
-    pub ceilings: Option<Ceilings>,
+    pub swept: Option<Swept>,
+    pub ceilings: Found,
     pub beside: Option<Beside>,
 }
 
@@ -296,23 +301,27 @@ impl<'a> Report<'a> {
 
     fn text(&self, failure: Option<&Failure>) -> String {
         let mut text = String::new();
+        let sweep = self.sweep();
         for form in &self.forms {
             match form {
                 Form::Normal => {
-                    text += &(normal::body(&self.shown, &self.disks) + &self.beyond_lines() + &self.traced);
+                    text += &(normal::body(&self.shown, sweep.as_ref(), &self.disks)
+                        + &self.beyond_lines()
+                        + &self.traced);
                 }
                 Form::Json => text += &format!("{:#}\n", self.json(false, failure)),
                 Form::JsonPlus => text += &format!("{:#}\n", self.json(true, failure)),
                 Form::Csv => text += &csv::table(&self.shown),
-                Form::Html => text += &page::page(&self.shown, failure).text(),
+                Form::Html => text += &page::page(&self.shown, sweep.as_ref(), failure).text(),
             }
         }
         text
     }
 
     /// The fastest of a job's reports, in 10^9 bytes a second.
-    fn best(&self, job: &str) -> f64 {
-        let of_it = self.shown.iter().filter(|one| one.job.name == job);
+    fn best(&self, beyond: &Beyond) -> f64 {
+        let is_of_it = |one: &&Shown<'_>| one.job.name == beyond.job && one.job.swept == beyond.swept;
+        let of_it = self.shown.iter().filter(is_of_it);
         of_it.map(|one| (one.rate(READ) + one.rate(WRITE)) / 1e9).fold(0.0, f64::max)
     }
 
@@ -331,8 +340,10 @@ impl<'a> Report<'a> {
         let mut lines: Vec<String> =
             self.smart.iter().map(|counted| format!("\n{}", counted.line())).collect();
         for one in &self.beyond {
-            let ceilings = one.ceilings.iter().map(|it| it.line(self.best(&one.job)));
-            lines.extend(ceilings.map(|line| format!("\n{}: {line}", one.job)));
+            // Those of a sweep are in its table.
+            if one.swept.is_none() {
+                lines.push(format!("\n{}: {}", one.job, ceilings::line(&one.ceilings, self.best(one))));
+            }
             lines.extend(one.beside.iter().flat_map(Beside::lines));
         }
         lines.into_iter().map(|line| line + "\n").collect()
@@ -340,15 +351,23 @@ impl<'a> Report<'a> {
 
     fn json(&self, bins: bool, failure: Option<&Failure>) -> Value {
         let mut all = self.fio_json(bins, failure);
+        for (number, one) in self.shown.iter().enumerate() {
+            let best = (one.rate(READ) + one.rate(WRITE)) / 1e9;
+            let measured = self.ceilings(one).and_then(|found| found.as_ref().ok());
+            all["jobs"][number]["fullbore"]["ceilings"] = measured.map_or(Value::Null, |it| it.json(best));
+        }
         let ours = &mut all["fullbore"];
         ours["smart"] = self.smart.as_ref().map_or(Value::Null, Counted::json);
         let of = |one: &Beyond| {
             json!({
                 "job": one.job,
-                "ceilings": one.ceilings.as_ref().map(|it| it.json(self.best(&one.job))),
+                "swept": one.swept.as_ref().map(|(key, value)| json!({ "key": key, "value": value })),
+                "ceilings": one.ceilings.as_ref().ok().map(|it| it.json(self.best(one))),
+                "no_ceilings": one.ceilings.as_ref().err(),
                 "compare": one.beside.as_ref().map(Beside::json),
             })
         };
+        ours["sweep"] = self.sweep().map_or(Value::Null, |sweep| sweep.json());
         ours["beyond"] = self.beyond.iter().map(of).collect();
         all
     }

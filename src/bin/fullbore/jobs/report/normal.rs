@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::numbers::{Unit, short, unit_of, within};
 use super::{Disk, Job, Shown};
 use crate::jobs::run::stats::{BOUNDS, READ, Sum, WRITE, shares};
-use crate::jobs::sweep;
-use crate::units::{count, human, nanos};
+use crate::sweep::Sweep;
+use crate::units::{count, human};
 
 /// What will run.
 pub fn head(jobs: &[Job]) -> String {
@@ -36,11 +36,11 @@ pub fn head(jobs: &[Job]) -> String {
 }
 
 /// What came of it.
-pub fn body(shown: &[Shown<'_>], disks: &[Disk]) -> String {
+pub fn body(shown: &[Shown<'_>], sweep: Option<&Sweep>, disks: &[Disk]) -> String {
     let mut out = String::new();
     shown.iter().for_each(|one| job(&mut out, one, shown));
     status(&mut out, shown);
-    out += &sweep::table(&shown.iter().filter_map(swept).collect::<Vec<_>>());
+    out += &sweep.map_or_else(String::new, Sweep::table);
     if !disks.is_empty() {
         out += "\nDisk stats (read/write):\n";
     }
@@ -276,25 +276,6 @@ fn fullbore(out: &mut String, one: &Shown<'_>) {
     if let Some(note) = &facts.note {
         let _ = writeln!(out, "     note      : {note}");
     }
-}
-
-/// A row of the sweep that a job is a part of.
-pub fn swept(one: &Shown<'_>) -> Option<sweep::Row> {
-    let (key, value) = one.job.swept.clone()?;
-    let mut bins = one.counts.ways[READ].lat_bins.clone();
-    bins.merge(&one.counts.ways[WRITE].lat_bins);
-    let times = bins.percentiles(&[50.0, 99.0]);
-    let time = |n: usize| times.get(n).map_or_else(|| "-".into(), |&ns| nanos(ns));
-    Some(sweep::Row {
-        job: one.job.name.clone(),
-        key,
-        value,
-        rate: one.rate(READ) + one.rate(WRITE),
-        iops: one.iops(READ) + one.iops(WRITE),
-        p50: time(0),
-        p99: time(1),
-        cpu_s_per_gib: one.cpu_s_per_gib(),
-    })
 }
 
 /// The lines of each group.

@@ -3,25 +3,24 @@
 use std::time::SystemTime;
 
 use super::Shown;
-use super::normal::swept;
 use crate::failure::Failure;
-use crate::html::{Axis, Chart, Figure, Line, Lines, Page, Row, Table};
+use crate::html::{Chart, Figure, Line, Lines, Page, Row, Table};
 use crate::jobs::run::stats::{Bins, READ, WRITE, Way};
-use crate::jobs::sweep;
 use crate::report;
+use crate::sweep::Sweep;
 use crate::units::{self, human, nanos};
 
 const GB: f64 = 1e9;
 const NAMES: [&str; 2] = ["read", "write"];
 
-pub fn page(shown: &[Shown<'_>], failure: Option<&Failure>) -> Page {
+pub fn page(shown: &[Shown<'_>], sweep: Option<&Sweep>, failure: Option<&Failure>) -> Page {
     let mut names: Vec<&str> = Vec::new();
     for name in shown.iter().map(|one| one.job.name.as_str()) {
         if !names.contains(&name) {
             names.push(name);
         }
     }
-    let mut figures: Vec<_> = curve(&together(shown.iter().filter_map(swept))).into_iter().collect();
+    let mut figures: Vec<_> = sweep.map(Sweep::figure).into_iter().collect();
     figures.extend([over_time(shown), latency(shown), occupancy(shown)]);
     Page { title: format!("fullbore bench: {}", names.join(", ")), facts: facts(shown, failure), figures }
 }
@@ -170,74 +169,4 @@ fn occupancy(shown: &[Shown<'_>]) -> Figure {
         }
     }
     Figure::of_occupancy(rows)
-}
-
-/// Clones of a job as one: they ran side by side, so that their rates add up. Their times are in the table of latencies.
-fn together(rows: impl Iterator<Item = sweep::Row>) -> Vec<sweep::Row> {
-    let mut all: Vec<sweep::Row> = Vec::new();
-    for row in rows {
-        match all.iter_mut().find(|known| known.job == row.job && known.value == row.value) {
-            Some(known) => {
-                known.rate += row.rate;
-                known.iops += row.iops;
-                (known.p50, known.p99) = ("-".into(), "-".into());
-            }
-            None => all.push(row),
-        }
-    }
-    all
-}
-
-/// A sweep's curve.
-fn curve(rows: &[sweep::Row]) -> Option<Figure> {
-    let key = rows.first()?.key;
-    let values: Option<Vec<f64>> = rows.iter().map(|row| number(&row.value)).collect();
-    // What is no number has its place in the order.
-    let mut order: Vec<&str> = Vec::new();
-    for row in rows {
-        if !order.contains(&row.value.as_str()) {
-            order.push(&row.value);
-        }
-    }
-    let place =
-        |row: &sweep::Row| order.iter().position(|value| *value == row.value).map_or(0.0, |n| n as f64 + 1.0);
-    let mut lines: Vec<Line> = Vec::new();
-    for (index, row) in rows.iter().enumerate() {
-        let x = values.as_ref().map_or_else(|| place(row), |values| values[index]);
-        let point = (x, row.rate / GB);
-        match lines.iter_mut().find(|line| line.name == row.job) {
-            Some(line) => line.points.push(point),
-            None => lines.push(Line { name: row.job.clone(), points: vec![point] }),
-        }
-    }
-    lines.iter_mut().for_each(|line| line.points.sort_by(|a, b| a.0.total_cmp(&b.0)));
-    let label = if values.is_some() { key.to_owned() } else { format!("{key}, in the order of the table") };
-    let best = rows.iter().max_by(|a, b| a.rate.total_cmp(&b.rate))?;
-    let head = ["job", key, "GB/s", "of the best", "IOPS", "p50", "p99", "CPU s/GiB"];
-    let row = |row: &sweep::Row| {
-        let share = format!("{:.0}%", 100.0 * row.rate / best.rate.max(1.0));
-        let (rate, cpu) = (format!("{:.3}", row.rate / GB), format!("{:.3}", row.cpu_s_per_gib));
-        let (job, value) = (row.job.clone(), row.value.clone());
-        vec![job, value, rate, share, format!("{:.1}", row.iops), row.p50.clone(), row.p99.clone(), cpu]
-    };
-    let log = values.as_ref().is_some_and(|values| values.iter().all(|value| *value > 0.0));
-    let ticks = lines.iter().flat_map(|line| line.points.iter().map(|(x, _)| *x));
-    Some(Figure {
-        id: "sweep",
-        title: format!("Sweep of {key}"),
-        caption: "The dashed line is the best of all: what the others fall short of.".into(),
-        chart: Chart::Lines(Lines {
-            x: Axis { label, log, ticks: ticks.collect() },
-            y: Axis { label: "GB/s".into(), ..Axis::default() },
-            rule: Some((best.rate / GB, format!("best: {:.3} GB/s, {key}={}", best.rate / GB, best.value))),
-            lines,
-            dots: true,
-            steps: false,
-        }),
-        table: Table { head: head.map(String::from).into(), rows: rows.iter().map(row).collect() },
-    })
-}
-
-fn number(text: &str) -> Option<f64> {
-    text.parse().ok().or_else(|| units::size(text).ok().map(|bytes| bytes as f64))
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::report::{Facts, Moment, Report, Shown};
 use super::spec::Job;
+use crate::ceilings::Known;
 use crate::failure::Failure;
 use crate::fio::Fio;
 use crate::honest::Drives;
@@ -100,13 +101,19 @@ pub fn run<'a>(jobs: &'a [Job], report: &mut Report<'a>) -> Result<(), Failure> 
     let on_drives = |job: &Job| files::names(job, 0).iter().any(|name| rival::is_namespace(name));
     report.smart = drives.map(|drives| drives.counted(report.moved(on_drives)));
     // What follows is none of the jobs' own: neither the disks' counters nor the drive's have it.
-    for job in jobs {
+    let mut known = Known::default();
+    for job in jobs.iter().enumerate() {
         if first.is_some() {
             break;
         }
-        match rival::beyond(job, &mut made, run) {
+        match rival::beyond(job, &mut known, &mut made, run) {
             Ok(found) => report.beyond.extend(found),
             Err(failure) => first = Some(failure),
+        }
+    }
+    for beyond in &mut report.beyond {
+        if let Some(best) = known.best(&rival::way(&jobs[beyond.number])) {
+            beyond.ceilings = best.clone();
         }
     }
     report.end(first.as_ref())?;

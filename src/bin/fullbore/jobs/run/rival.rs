@@ -1,6 +1,7 @@
 //! `compare` and `ceilings` of a job: after it ran, the same work again in turns with a rival, and how fast the device and the
 //! link are by themselves.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 use std::thread;
@@ -12,10 +13,10 @@ use super::files::{self, Made};
 use super::live::Live;
 use super::section::{Section, of};
 use super::worker::{Worker, seed};
+use crate::ceilings::{Known, Way};
 use crate::direct::{Op, PageBuf, Plain, serial_object};
 use crate::failure::Failure;
 use crate::fio::{Fio, FioEngine, FioJob, Run};
-use crate::honest::Ceilings;
 use crate::jobs::report::Beyond;
 use crate::jobs::spec::Job;
 use crate::jobs::value::Amount;
@@ -62,10 +63,48 @@ impl Job {
 }
 
 /// What a job asks for beside its run.
-pub fn beyond(job: &Job, made: &mut Made, run: u64) -> Result<Option<Beyond>, Failure> {
-    if job.compare.is_none() && !job.ceilings {
+pub fn beyond(
+    (number, job): (usize, &Job),
+    known: &mut Known,
+    made: &mut Made,
+    run: u64,
+) -> Result<Option<Beyond>, Failure> {
+    let asked = job.compare.is_some() || job.ceilings;
+    // The curve of a sweep is held against them in any case.
+    if !asked && job.swept.is_none() {
         return Ok(None);
     }
+    let ceilings = match job.unlink {
+        true => Err("unlink=1 has removed the file".into()),
+        false => known.measure(&way(job), asked)?,
+    };
+    let beside = match job.compare {
+        None => None,
+        Some(rival) => Some(beside(rival, job, made, run)?),
+    };
+    Ok(Some(Beyond { number, job: job.name.clone(), swept: job.swept.clone(), ceilings, beside }))
+}
+
+/// What its ceilings are measured of.
+pub fn way(job: &Job) -> Way {
+    let files: Vec<PathBuf> = if job.stripe.is_some() {
+        files::names(job, 0)
+    } else {
+        let all: BTreeSet<PathBuf> = (0..job.numjobs).flat_map(|clone| files::names(job, clone)).collect();
+        all.into_iter().collect()
+    };
+    Way {
+        files,
+        stripe: job.stripe,
+        mapped: job.mapped,
+        buffered: !job.direct,
+        processes: job.processes,
+        gpus: job.memory.gpus.clone(),
+        writes: job.rw.writes,
+    }
+}
+
+fn beside(rival: Rival, job: &Job, made: &mut Made, run: u64) -> Result<Beside, Failure> {
     // The same work without what is not measured: its content has been checked.
     let quiet = Job {
         verify: false,
@@ -75,12 +114,9 @@ pub fn beyond(job: &Job, made: &mut Made, run: u64) -> Result<Option<Beyond>, Fa
         ..job.clone()
     };
     let section = Section::open(&quiet, made, run)?;
-    let gpus = &job.memory.gpus;
-    let ceilings = Some(Ceilings::measure(&section.engine, &section.parts[0].targets[0], gpus)?);
     let footprint = (job.iodepth * job.numjobs) as u64 * job.bs;
-    let beside = match job.compare {
-        None => None,
-        Some(Rival::Serial) => {
+    match rival {
+        Rival::Serial => {
             let plains = plains(&section)?;
             let how = format!(
                 "{} of {} in flight against one command of {}",
@@ -89,23 +125,22 @@ pub fn beyond(job: &Job, made: &mut Made, run: u64) -> Result<Option<Beyond>, Fa
                 short(job.serial_command().into())
             );
             let theirs = || serial(&section, &plains);
-            Some(Beside::of(("serial".into(), how, [footprint; 2]), || ours(&section), theirs)?)
+            Beside::of(("serial".into(), how, [footprint; 2]), || ours(&section), theirs)
         }
-        Some(Rival::Fio) => {
+        Rival::Fio => {
             let theirs = fio_job(&section, footprint)?;
             match cut(&quiet, &theirs)? {
-                None => Some(beside_fio(&section, &theirs, "")?),
+                None => beside_fio(&section, &theirs, ""),
                 Some(small) => {
                     let section = Section::open(&small, made, run)?;
                     let theirs = fio_job(&section, theirs.footprint())?;
                     let whole = job.iodepth * job.numjobs;
                     let how = format!(", cut from {whole} of {} to fio's memory", short(job.bs));
-                    Some(beside_fio(&section, &theirs, &how)?)
+                    beside_fio(&section, &theirs, &how)
                 }
             }
         }
-    };
-    Ok(Some(Beyond { job: job.name.clone(), ceilings, beside }))
+    }
 }
 
 /// The job with objects that land in as much memory as fio does, where its own need more: over passthrough fio has a buffer for
