@@ -89,6 +89,27 @@ fn the_table_is_held_against_the_serial_loop_and_the_ceilings() {
     }
 }
 
+/// What a request of a KV cache takes today, and at full depth: every byte of each arm is checked.
+#[test]
+fn a_kv_cache_is_held_against_the_serial_loop() {
+    let Some(folder) = direct_folder() else { return };
+    let file = folder.file("data", 8 * MIB, 7);
+    let (name, cache) =
+        (format!("--filename={}", file.display()), "--workload=kv --model=llama-3.1-8b --tp=8");
+    let line = [&name, "--tokens=64", "--chunk_tokens=16", "--requests=4"];
+    let line: Vec<&str> =
+        cache.split(' ').chain(line).chain(["--arm=serial,2", "--compare=serial"]).collect();
+    let json = bench_ok(&line);
+    let ours = &json["fullbore"];
+    check_compared(&ours["compare"], "serial");
+    // 16 tokens of 16 KiB on each of 8 ranks: four objects of 256 KiB a request, two requests in memory.
+    assert_eq!(ours["compare"]["footprint_bytes"].as_u64(), Some(2 * MIB));
+    for arm in ours["arms"].as_array().unwrap() {
+        assert_eq!((arm["bytes"].as_u64(), &arm["mismatches"]), (Some(4 * MIB), &Value::from(0)), "{arm:#}");
+        assert!(arm["verified_bytes"].as_u64().unwrap() > 0, "{arm:#}");
+    }
+}
+
 #[test]
 fn a_job_is_held_against_the_serial_loop_and_fio() {
     let Some(folder) = direct_folder() else { return };

@@ -101,7 +101,6 @@ fn bad_combinations_are_one_line_with_a_remedy() {
         "--inflight=257",
         "--requests=8 --iodepth=4",
         "--requests=8 --numjobs=2",
-        "--requests=8 --arm=serial,4",
         "--requests=8 --compare=fio",
         "--scatter=0",
         "--scatter=1000",

@@ -18,7 +18,7 @@ use crate::pool::put;
 use crate::report::{Facts, Report, Row};
 use crate::requests;
 use crate::rig::{self, Rig};
-use crate::serial::{self, Recorded};
+use crate::serial::{self, At, Recorded};
 use crate::sheets::{self, Out, Sheet};
 use crate::stop::{self, MadeFile};
 use crate::timeline::{Tape, Timeline};
@@ -246,14 +246,17 @@ fn serial(
     report: &mut Report<'_>,
 ) -> Result<Outcome, Failure> {
     let mut pool = rig.items(rig.pool.slots())?;
-    let feed = Feed::new(order, plan.limit);
+    let feed = match &plan.requests {
+        Some(requests) => requests::feed(plan, requests, order),
+        None => Feed::new(order, plan.limit),
+    };
     let Some(tape) = tape else {
-        let load = |slot: usize, offset| serial::object(plain, plan, (&rig.parts, &mut pool[slot]), offset);
+        let load = |slot: usize, at: At<'_>| serial::item(plain, plan, (&rig.parts, &mut pool[slot]), at);
         return serial::run(plan, rig.pool.slots(), &feed, load);
     };
     let aim = arm::whole(rig, plan);
     let mut recorded = Recorded::new(plain, plan, tape.track(0, "loop"), aim, tape.room_for_work());
-    let load = |slot: usize, offset| recorded.object((&rig.parts, &mut pool[slot]), offset);
+    let load = |slot: usize, at: At<'_>| recorded.item((&rig.parts, &mut pool[slot]), at);
     let outcome = serial::run(plan, rig.pool.slots(), &feed, load);
     let kept = report.keep(Some(recorded.section(tape)));
     outcome.and_then(|outcome| kept.map(|()| outcome))

@@ -11,8 +11,9 @@ use crate::fio::{Fio, FioEngine, FioJob, Run};
 use crate::pairs::{Beside, PAIRS, Pairs, fitted};
 use crate::place::Place;
 use crate::progress::Progress;
+use crate::requests;
 use crate::rig::Rig;
-use crate::serial as plain_loop;
+use crate::serial::{self as plain_loop, At};
 use crate::units::short;
 use crate::work::{Feed, Order};
 
@@ -79,7 +80,7 @@ impl Ours {
     }
 }
 
-/// The engine beside the serial loop of the first arm: the same objects, through the same places of the pool.
+/// The engine beside the serial loop of the first arm: the same objects, or requests, through the same places of the pool.
 pub fn with_serial(rig: &Rig, plan: &Plan, place: &Place) -> Result<Beside, Failure> {
     let order = Order::new(place.size, plan.bs, plan.rw.random());
     let iodepth = if plan.depths.contains(&DEPTH) { DEPTH } else { plan.max_depth() };
@@ -88,19 +89,26 @@ pub fn with_serial(rig: &Rig, plan: &Plan, place: &Place) -> Result<Beside, Fail
     let how = format!(
         "{} of {} in flight against one command of {}",
         iodepth * plan.jobs,
-        short(plan.bs),
+        short(plan.item()),
         short(u64::from(plan.serial_command()))
     );
+    let feed = || match &plan.requests {
+        Some(requests) => requests::feed(plan, requests, order),
+        None => Feed::of(order, order.objects_an_arm()),
+    };
     let ours = || {
-        let feed = Feed::of(order, order.objects_an_arm());
-        arm::engine(rig, plan, iodepth, rig.items(slots)?, &feed, ("engine beside serial", None))
-            .map(|run| run_of(&run))
+        let (feed, phase) = (feed(), ("engine beside serial", None));
+        let run = match &plan.requests {
+            Some(requests) => requests::run(rig, plan, requests, iodepth, &feed, phase),
+            None => arm::engine(rig, plan, iodepth, rig.items(slots)?, &feed, phase),
+        };
+        run.map(|run| run_of(&run))
     };
     let theirs = || {
-        let feed = Feed::of(order, order.objects_an_arm());
+        let feed = feed();
         let mut pool = rig.items(slots)?;
         let load =
-            |slot: usize, offset| plain_loop::object(&plain, plan, (&rig.parts, &mut pool[slot]), offset);
+            |slot: usize, at: At<'_>| plain_loop::item(&plain, plan, (&rig.parts, &mut pool[slot]), at);
         plain_loop::run(plan, slots, &feed, load).map(|run| run_of(&run))
     };
     Beside::of(("serial".into(), how, [rig.pool.footprint(slots); 2]), ours, theirs)
@@ -219,7 +227,7 @@ fn serial(
     for _ in 0..=PAIRS {
         let feed = Feed::of(order, job.total / job.bs);
         let (mut buf, len) = (PageBuf::new(job.bs as usize), job.bs as usize);
-        let load = |_, offset| plain_loop::piece(&plain, Op::Read, &hot, &mut buf, offset, len);
+        let load = |_, at: At<'_>| plain_loop::piece(&plain, Op::Read, &hot, &mut buf, at(0), len);
         let ours = plain_loop::run(&hot, 1, &feed, load)?;
         pairs.add((run_of(&ours), watched(fio, &job, "fio, serial")?));
     }

@@ -237,18 +237,15 @@ impl BenchArgs {
                 "--compare={rival} reads files to host memory: leave out --mem, --scatter and --target"
             ));
         }
-        if compare && self.loop_of_requests()?.is_some() {
-            return refuse(format!(
-                "--compare={rival} knows no requests: leave out --requests and what belongs to it"
-            ));
+        if self.compare == Some(Rival::Fio) && self.loop_of_requests()?.is_some() {
+            return refuse(
+                "fio knows no requests: write --compare=serial, or leave out --requests and what belongs to it",
+            );
         }
         if self.polled && more.target == TargetKind::Dax {
             return refuse("--polled is for NVMe namespaces: leave it out with --target=dax");
         }
         match &more.arm {
-            Some(arms) if arms.serial && self.loop_of_requests()?.is_some() => {
-                refuse("--arm=serial has one command in flight, no requests: leave it out")
-            }
             Some(arms) if arms.serial && !host => {
                 refuse("--arm=serial loads to host memory: leave it out, or --mem")
             }

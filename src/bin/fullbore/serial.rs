@@ -17,29 +17,33 @@ use crate::timeline::{Aim, Section, Sort, Tape, Track, Work};
 use crate::units::human;
 use crate::work::{Clocks, Feed, Latency, Split};
 
-/// Runs the arm. `load` moves one object: through which of so many slots, and at which offset of the file.
+/// Where in the file an object of an item begins.
+pub type At<'a> = &'a dyn Fn(u64) -> u64;
+
+/// Runs the arm. `load` moves one item, an object or a request of several: through which of so many slots, and where its
+/// objects lie.
 pub fn run(
     plan: &Plan,
     slots: usize,
     feed: &Feed,
-    mut load: impl FnMut(usize, u64) -> Result<(), Failure>,
+    mut load: impl FnMut(usize, At<'_>) -> Result<(), Failure>,
 ) -> Result<Outcome, Failure> {
-    let progress = Progress::new("serial", feed.total().map(|objects| objects * plan.bs));
+    let progress = Progress::new("serial", feed.total().map(|items| items * plan.item()));
     let mut latency = Latency::new()?;
     let (mut bytes, mut slot, mut split) = (0, 0, Split::default());
     let (clocks, began, mut series) = (Clocks::start()?, Instant::now(), Series::default());
-    // One look at the clock an object, whose end is the next one's start, and none for its commands: what the loop costs per
+    // One look at the clock an item, whose end is the next one's start, and none for its commands: what the loop costs per
     // command is its system call alone.
     let mut last = began;
     while let Some(index) = feed.take() {
-        load(slot, feed.offset(index, 0))?;
+        load(slot, &|object| feed.offset(index, object))?;
         let now = Instant::now();
         let took = now - last;
         last = now;
         latency.record(took);
         split.add_device(took);
-        progress.add(plan.bs);
-        bytes += plan.bs;
+        progress.add(plan.item());
+        bytes += plan.item();
         if plan.draws() {
             series.note(now - began, bytes);
         }
@@ -86,19 +90,19 @@ impl<'a> Recorded<'a> {
         Self { plain, plan, track, aim, work: Vec::new(), room, lost: 0 }
     }
 
-    /// As [`object`], command by command.
-    pub fn object(&mut self, (parts, mems): (&[Part], &mut [Mem]), offset: u64) -> Result<(), Failure> {
-        let id = self.track.begin(0, Aim { offset, ..self.aim.clone() });
+    /// As [`item`], command by command.
+    pub fn item(&mut self, (parts, mems): (&[Part], &mut [Mem]), at: At<'_>) -> Result<(), Failure> {
+        let id = self.track.begin(0, Aim { offset: at(0), ..self.aim.clone() });
         let command = self.plan.serial_command() as usize;
         for (part, mem) in parts.iter().zip(mems) {
             let Mem::Host(lease) = mem else {
                 return Err(Failure::setup("the serial arm is of host memory"));
             };
-            for at in (0..part.len).step_by(command) {
-                let len = command.min(part.len - at);
+            for begin in (0..part.len).step_by(command) {
+                let len = command.min(part.len - begin);
                 let begun = Instant::now();
-                let from = offset + part.within + at as u64;
-                piece(self.plain, op(self.plan), self.plan, &mut lease[at..], from, len)?;
+                let from = at(part.object) + part.within + begin as u64;
+                piece(self.plain, op(self.plan), self.plan, &mut lease[begin..], from, len)?;
                 self.note(id, (from, len as u64), begun);
             }
         }
@@ -136,16 +140,16 @@ impl<'a> Recorded<'a> {
     }
 }
 
-/// Moves an object between the file and its pieces of host memory.
-pub fn object(
+/// Moves an item between the file and its pieces of host memory.
+pub fn item(
     plain: &Plain,
     plan: &Plan,
     (parts, mems): (&[Part], &mut [Mem]),
-    offset: u64,
+    at: At<'_>,
 ) -> Result<(), Failure> {
     for (part, mem) in parts.iter().zip(mems) {
         let Mem::Host(lease) = mem else { return Err(Failure::setup("the serial arm is of host memory")) };
-        piece(plain, op(plan), plan, lease, offset + part.within, part.len)?;
+        piece(plain, op(plan), plan, lease, at(part.object) + part.within, part.len)?;
     }
     Ok(())
 }
