@@ -54,6 +54,17 @@ pub struct Outcome {
     pub looped: Option<Looped>,
 }
 
+impl Outcome {
+    /// 10^9 bytes a second.
+    pub fn gbps(&self) -> f64 {
+        self.spent.gbps(self.bytes)
+    }
+
+    pub fn cpu_s_per_gib(&self) -> f64 {
+        self.spent.cpu_s_per_gib(self.bytes)
+    }
+}
+
 /// How long a wait for completions goes without a look at Ctrl-C.
 pub const LOOK: Duration = Duration::from_millis(100);
 /// When kernel workers are first looked for, and how often later.

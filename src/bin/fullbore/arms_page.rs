@@ -53,10 +53,6 @@ fn name((plan, row): Arm<'_>) -> String {
     }
 }
 
-fn gbps(row: &Row) -> f64 {
-    row.outcome.spent.gbps(row.outcome.bytes)
-}
-
 /// By what is in flight: the curve of one table.
 fn curve(sheet: &Sheet) -> Figure {
     let plan = &sheet.plan;
@@ -72,10 +68,10 @@ fn curve(sheet: &Sheet) -> Figure {
         let outcome = &row.outcome;
         vec![
             name((plan, row)),
-            format!("{:.3}", gbps(row)),
+            format!("{:.3}", row.outcome.gbps()),
             point.of_ceiling(),
             row.times_serial.map_or_else(|| "-".into(), |times| format!("{times:.2}")),
-            format!("{:.3}", outcome.spent.cpu_s_per_gib(outcome.bytes)),
+            format!("{:.3}", outcome.cpu_s_per_gib()),
             outcome.max_commands.max(outcome.max_units).to_string(),
             outcome.max_objects.to_string(),
             outcome.path.clone(),
@@ -101,7 +97,7 @@ fn over_time(arms: &[Arm<'_>]) -> Figure {
         };
         cells.push(vec![
             name((plan, row)),
-            format!("{:.3}", gbps(row)),
+            format!("{:.3}", row.outcome.gbps()),
             of(f64::min, f64::MAX),
             of(f64::max, 0.0),
             human(row.outcome.bytes),

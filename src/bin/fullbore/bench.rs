@@ -201,7 +201,7 @@ fn arms(
         let named = |arm: String| if round > 0 { format!("{arm}, round {}", round + 1) } else { arm };
         if has_serial {
             let outcome = serial(rig, plan, plain, order, report.tape(rig, named("serial".into()))?, report)?;
-            slow = Some(outcome.spent.gbps(outcome.bytes));
+            slow = Some(outcome.gbps());
             let times_serial = Some(1.0);
             report.add(Row { arm: "serial", iodepth: 1, outcome, times_serial, round, ..Row::default() });
         }
@@ -229,7 +229,7 @@ fn arms(
             let kept = report.keep(tape.map(|tape| tape.section(&rig.engine)));
             let outcome = outcome?;
             kept?;
-            let times_serial = slow.map(|slow| outcome.spent.gbps(outcome.bytes) / slow);
+            let times_serial = slow.map(|slow| outcome.gbps() / slow);
             report.add(Row { arm: "engine", iodepth: depth, outcome, times_serial, round, ..Row::default() });
         }
     }

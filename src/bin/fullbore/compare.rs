@@ -7,10 +7,9 @@ use crate::args::Plan;
 use crate::arm;
 use crate::direct::{Op, PageBuf};
 use crate::failure::Failure;
-use crate::fio::{Fio, FioEngine, FioJob, Run};
+use crate::fio::{Fio, FioEngine, FioJob, MOST_BUFFERS, Run};
 use crate::pairs::{Beside, PAIRS, Pairs, fitted};
 use crate::place::Place;
-use crate::progress::Progress;
 use crate::requests;
 use crate::rig::Rig;
 use crate::serial::{self as plain_loop, At};
@@ -23,8 +22,6 @@ mod shown;
 pub const DEPTH: usize = 8;
 /// Jobs and commands in flight of fio over an NVMe namespace.
 const PASSTHROUGH: [(u64, u64); 4] = [(1, 16), (1, 32), (2, 16), (2, 32)];
-/// Buffers that a ring can register.
-const MOST_BUFFERS: u64 = 16 << 10;
 /// Objects of the serial pairs; they are there to check the serial arm, not to be precise.
 const SERIAL_OBJECTS: u64 = 64;
 
@@ -182,7 +179,7 @@ pub fn run(fio: &Fio, rig: &Rig, plan: &Plan, place: &Place) -> Result<Compared,
     for _ in 0..=PAIRS {
         for (rival, ours) in rivals.iter_mut().zip(&beside) {
             let ours = ours.run((rig, plan), size, total)?;
-            rival.pairs.add((ours, watched(fio, &rival.job, "fio beside engine")?));
+            rival.pairs.add((ours, fio.watched(&rival.job, "fio beside engine")?));
         }
         if is_cut {
             runs.push(whole.run((rig, plan), size, total)?);
@@ -194,16 +191,15 @@ pub fn run(fio: &Fio, rig: &Rig, plan: &Plan, place: &Place) -> Result<Compared,
         FioEngine::Passthrough => None,
         _ => {
             let hot = FioJob { depth: u64::from(plan.lane_depth), ..first.clone() };
-            Some((hot.depth, watched(fio, &hot, "fio, small hot buffers")?.gbps))
+            Some((hot.depth, fio.watched(&hot, "fio, small hot buffers")?.gbps))
         }
     };
     let serial = serial(fio, rig, plan, place, &order, &first)?;
     Ok(Compared { version: fio.version.clone(), iodepth, rivals, whole, hot, serial })
 }
 
-pub fn run_of(outcome: &arm::Outcome) -> Run {
-    let (spent, bytes) = (outcome.spent, outcome.bytes);
-    Run { gbps: spent.gbps(bytes), cpu_s_per_gib: spent.cpu_s_per_gib(bytes) }
+fn run_of(outcome: &arm::Outcome) -> Run {
+    Run::of(outcome.spent, outcome.bytes)
 }
 
 /// The serial arm beside fio with one command in flight, both into one hot buffer: whether our serial
@@ -229,12 +225,7 @@ fn serial(
         let (mut buf, len) = (PageBuf::new(job.bs as usize), job.bs as usize);
         let load = |_, at: At<'_>| plain_loop::piece(&plain, Op::Read, &hot, &mut buf, at(0), len);
         let ours = plain_loop::run(&hot, 1, &feed, load)?;
-        pairs.add((run_of(&ours), watched(fio, &job, "fio, serial")?));
+        pairs.add((run_of(&ours), fio.watched(&job, "fio, serial")?));
     }
     Ok(pairs)
-}
-
-fn watched(fio: &Fio, job: &FioJob, phase: &str) -> Result<Run, Failure> {
-    let _progress = Progress::new(phase, None);
-    fio.run(job)
 }

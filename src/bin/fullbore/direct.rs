@@ -163,6 +163,15 @@ pub enum Op {
     Write,
 }
 
+impl Op {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+        }
+    }
+}
+
 /// Moves one object as the loaders do that this project exists to replace: a command, wait, the next.
 ///
 /// `buf` may be longer than `len`, up to the next page: the odd end of a file is read into the rest.

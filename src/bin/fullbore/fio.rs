@@ -10,8 +10,13 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::failure::Failure;
+use crate::progress::Progress;
 use crate::stop;
 use crate::threads::refused;
+use crate::work::Spent;
+
+/// Buffers that a ring can register.
+pub const MOST_BUFFERS: u64 = 16 << 10;
 
 /// A fio that runs.
 #[derive(Debug, Clone)]
@@ -37,6 +42,12 @@ pub struct Run {
     /// 10^9 bytes a second.
     pub gbps: f64,
     pub cpu_s_per_gib: f64,
+}
+
+impl Run {
+    pub fn of(spent: Spent, bytes: u64) -> Self {
+        Self { gbps: spent.gbps(bytes), cpu_s_per_gib: spent.cpu_s_per_gib(bytes) }
+    }
 }
 
 /// Reads of one file, in the words of fio. Each job has its own part of the file.
@@ -124,7 +135,7 @@ impl Fio {
     }
 
     /// Runs a job and answers what it measured.
-    pub fn run(&self, job: &FioJob) -> Result<Run, Failure> {
+    fn run(&self, job: &FioJob) -> Result<Run, Failure> {
         let mut command = Command::new(&self.program);
         command.args(job.arguments()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child =
@@ -159,6 +170,12 @@ impl Fio {
                 }
             }
         })
+    }
+
+    /// The same, with a sign of life.
+    pub fn watched(&self, job: &FioJob, phase: &str) -> Result<Run, Failure> {
+        let _progress = Progress::new(phase, None);
+        self.run(job)
     }
 }
 

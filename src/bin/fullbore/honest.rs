@@ -97,7 +97,7 @@ impl Honest {
     /// Lines for people. `best`: the fastest arm.
     pub fn lines(&self, best: f64, swept: bool) -> Vec<String> {
         let first = self.first.as_ref().map(|first| {
-            let (gbps, bytes) = (first.spent.gbps(first.bytes), human(first.bytes));
+            let (gbps, bytes) = (first.gbps(), human(first.bytes));
             format!("first run, apart (device and memory may be cold): {gbps:.3} GB/s over {bytes}")
         });
         let smart = self.smart.as_ref().map(Counted::line);
@@ -107,10 +107,10 @@ impl Honest {
     }
 
     pub fn json(&self, all: &mut Value, best: f64) {
-        all["first_run"] = self.first.as_ref().map_or(
-            Value::Null,
-            |first| json!({ "bytes": first.bytes, "gbps": first.spent.gbps(first.bytes) }),
-        );
+        all["first_run"] = self
+            .first
+            .as_ref()
+            .map_or(Value::Null, |first| json!({ "bytes": first.bytes, "gbps": first.gbps() }));
         all["smart"] = self.smart.as_ref().map_or(Value::Null, Counted::json);
         let measured = self.ceilings.as_ref().and_then(|found| found.as_ref().ok());
         all["ceilings"] = measured.map_or(Value::Null, |it| it.json(best));

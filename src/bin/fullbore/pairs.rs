@@ -26,6 +26,13 @@ pub struct Ratio {
     pub most: f64,
 }
 
+impl Ratio {
+    /// The ratio and its spread, for people.
+    pub fn words(&self) -> String {
+        format!("{:.2} (pairs {:.2} to {:.2})", self.ratio, self.least, self.most)
+    }
+}
+
 impl Pairs {
     pub fn add(&mut self, pair: (Run, Run)) {
         if self.first.is_none() {
@@ -106,21 +113,20 @@ impl Beside {
 
     /// A few lines for people.
     pub fn lines(&self) -> Vec<String> {
-        let spread = |r: &Ratio| format!("{:.2} (pairs {:.2} to {:.2})", r.ratio, r.least, r.most);
         let (rate, cpu, rival) = (self.pairs.rate(), self.pairs.cpu(), &self.rival);
         let memory = match self.footprint {
             [ours, theirs] if ours == theirs => format!("{} of memory both", human(ours)),
             [ours, theirs] => format!("{} of memory and {}", human(ours), human(theirs)),
         };
         vec![
-            format!("against {rival}, {PAIRS} pairs in turn: {}, {memory}:", self.how,),
+            format!("against {rival}, {PAIRS} pairs in turn: {}, {memory}:", self.how),
             format!(
                 "  engine {:.3} GB/s, {rival} {:.3} GB/s: ratio {}",
                 rate.ours,
                 rate.theirs,
-                spread(&rate)
+                rate.words()
             ),
-            format!("  CPU s/GiB: engine {:.3}, {rival} {:.3}: ratio {}", cpu.ours, cpu.theirs, spread(&cpu)),
+            format!("  CPU s/GiB: engine {:.3}, {rival} {:.3}: ratio {}", cpu.ours, cpu.theirs, cpu.words()),
             self.pairs.first_line(rival),
         ]
     }

@@ -262,12 +262,12 @@ fn line(row: &Row) -> String {
         "{:<7} {:>8} {:>7.2} {:>8} {:>9} {:>8} {:>9.3} {:>9} {:>9}  {}",
         row.arm,
         row.iodepth,
-        outcome.spent.gbps(outcome.bytes),
+        outcome.gbps(),
         row.times_serial.map_or_else(|| "-".into(), |times| format!("{times:.2}")),
         // Where no command is needed, what GPUs' lanes work on.
         if outcome.max_commands > 0 { outcome.max_commands } else { outcome.max_units },
         outcome.max_objects,
-        outcome.spent.cpu_s_per_gib(outcome.bytes),
+        outcome.cpu_s_per_gib(),
         nanos(outcome.latency.p50),
         nanos(outcome.latency.p99),
         outcome.path

@@ -120,7 +120,7 @@ impl<'a> Recorded<'a> {
             lane: 0,
             slot: 0,
             id,
-            op: if op(self.plan) == Op::Read { "read" } else { "write" },
+            op: op(self.plan).name(),
             path: path(self.plan),
             offset,
             bytes,

@@ -58,12 +58,7 @@ impl Out {
     /// A report that is written as a whole. Answers for lines that were said before, too.
     fn put(&mut self, text: &str) -> Result<(), Failure> {
         let written = self.to.write_all(text.as_bytes()).and_then(|()| self.to.flush());
-        match self.unsaid.take().map_or(written, Err) {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::Setup(format!(
-                "writing the report: {error}: free space, or name another file in --output"
-            ))),
-            _ => Ok(()),
-        }
+        sink::written(self.unsaid.take().map_or(written, Err))
     }
 
     /// A head, of which nothing is said twice.
@@ -154,7 +149,7 @@ fn sweep(sheets: &[Sheet]) -> Option<Sweep> {
 
 /// The fastest arm, in 10^9 bytes a second.
 pub fn best(rows: &[Row]) -> f64 {
-    rows.iter().map(|row| row.outcome.spent.gbps(row.outcome.bytes)).fold(0.0, f64::max)
+    rows.iter().map(|row| row.outcome.gbps()).fold(0.0, f64::max)
 }
 
 impl Sheet {
@@ -186,7 +181,7 @@ impl Sheet {
             rate: outcome.bytes as f64 / seconds,
             per_second: items / seconds,
             times: Some([outcome.latency.p50, outcome.latency.p99]),
-            cpu_s_per_gib: outcome.spent.cpu_s_per_gib(outcome.bytes),
+            cpu_s_per_gib: outcome.cpu_s_per_gib(),
             ceilings: self.ceilings.clone(),
         }
     }

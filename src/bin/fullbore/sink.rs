@@ -1,8 +1,11 @@
 //! Files that reports and traces are written to: never over what is measured.
 
 use std::fs::{self, File};
+use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+
+use crate::failure::Failure;
 
 /// Makes the file, or empties it. Refused are those in `taken`, by whatever name, and block devices.
 pub fn create<'a>(path: &Path, taken: impl IntoIterator<Item = &'a PathBuf>) -> Result<File, String> {
@@ -22,6 +25,16 @@ pub fn create<'a>(path: &Path, taken: impl IntoIterator<Item = &'a PathBuf>) -> 
         );
     }
     File::create(path).map_err(|error| format!("{error}: name another file"))
+}
+
+/// What became of writing a report. A reader that went away (`| head`) is no failure.
+pub fn written(result: io::Result<()>) -> Result<(), Failure> {
+    match result {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::Setup(format!(
+            "writing the report: {error}: free space, or name another file in --output"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

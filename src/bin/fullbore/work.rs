@@ -81,15 +81,11 @@ pub struct Feed {
 impl Feed {
     /// The whole of an arm, from now on.
     pub fn new(order: Order, limit: Limit) -> Self {
-        Self::limited(order, 1, limit, order.objects_an_arm())
+        Self::requests(order, 1, limit, order.objects_an_arm())
     }
 
     /// As many requests of so many objects, or those that the time is enough for.
     pub fn requests(order: Order, objects: u64, limit: Limit, total: u64) -> Self {
-        Self::limited(order, objects, limit, total)
-    }
-
-    fn limited(order: Order, objects: u64, limit: Limit, total: u64) -> Self {
         let total = if limit.time_based { u64::MAX } else { total };
         let until = limit.runtime.map(|time| Instant::now() + time);
         Self { order, objects, next: AtomicU64::new(0), total, until, halted: AtomicBool::new(false) }
@@ -97,7 +93,7 @@ impl Feed {
 
     /// A given number of objects.
     pub fn of(order: Order, total: u64) -> Self {
-        Self::limited(order, 1, Limit { time_based: false, runtime: None }, total)
+        Self::requests(order, 1, Limit { time_based: false, runtime: None }, total)
     }
 
     /// The target offset of an object of the item that `take` gave.

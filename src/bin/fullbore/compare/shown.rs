@@ -4,13 +4,12 @@ use serde_json::{Value, json};
 
 use super::{Compared, Rival};
 use crate::fio::{FioJob, Run};
-use crate::pairs::{PAIRS, Ratio, median};
+use crate::pairs::{PAIRS, median};
 use crate::units::{count, human, short};
 
 impl Compared {
     /// A few lines for people.
     pub fn lines(&self) -> Vec<String> {
-        let spread = |r: &Ratio| format!("{:.2} (pairs {:.2} to {:.2})", r.ratio, r.least, r.most);
         let best = &self.rivals[0];
         let (rate, cpu, serial) = (best.pairs.rate(), best.pairs.cpu(), self.serial.rate());
         let of = |job: &FioJob| {
@@ -31,13 +30,13 @@ impl Compared {
             "  engine {:.2} GB/s, fio {:.2} GB/s: ratio {}",
             rate.ours,
             rate.theirs,
-            spread(&rate)
+            rate.words()
         ));
         lines.push(format!(
             "  CPU s/GiB: engine {:.3}, fio {:.3}: ratio {}",
             cpu.ours,
             cpu.theirs,
-            spread(&cpu)
+            cpu.words()
         ));
         for rival in &self.rivals[1..] {
             let (rate, cpu) = (rival.pairs.rate(), rival.pairs.cpu());
@@ -70,7 +69,7 @@ impl Compared {
             serial.ours,
             serial.theirs,
             short(best.job.bs),
-            spread(&serial)
+            serial.words()
         ));
         lines
     }
@@ -141,7 +140,7 @@ impl Compared {
 mod tests {
     use super::*;
     use crate::fio::FioEngine;
-    use crate::pairs::Pairs;
+    use crate::pairs::{Pairs, Ratio};
 
     fn run(gbps: f64) -> Run {
         Run { gbps, cpu_s_per_gib: 1.0 / gbps }

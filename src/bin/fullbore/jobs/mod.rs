@@ -83,7 +83,7 @@ fn run_jobs(words: &[String]) -> Result<(), Failure> {
         return Ok(());
     }
     if jobs.iter().any(|job| job.compare == Some(Rival::Fio)) {
-        // It would be missed when all jobs have run.
+        // Said now, not when all jobs have run.
         Fio::find()?;
     }
     stop::install()?;

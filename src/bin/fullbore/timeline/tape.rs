@@ -167,7 +167,7 @@ impl Track {
         self.places[place] = Some(Object {
             row: place,
             id,
-            op: if aim.op == Op::Read { "read" } else { "write" },
+            op: aim.op.name(),
             target: aim.target,
             offset: aim.offset,
             bytes: aim.bytes,

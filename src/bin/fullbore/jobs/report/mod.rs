@@ -389,12 +389,7 @@ impl<'a> Report<'a> {
     }
 
     fn put(&mut self, text: &str) -> Result<(), Failure> {
-        match self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush()) {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::Setup(format!(
-                "writing the report: {error}: free space, or name another file in --output"
-            ))),
-            _ => Ok(()),
-        }
+        sink::written(self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush()))
     }
 
     pub fn eta(&mut self) -> &mut Eta {

@@ -10,9 +10,7 @@ use super::report::{Facts, Moment, Report, Shown};
 use super::spec::Job;
 use crate::ceilings::Known;
 use crate::failure::Failure;
-use crate::fio::Fio;
 use crate::honest::Drives;
-use crate::options::Rival;
 use crate::stop;
 use crate::threads::Seat;
 use crate::timeline::Tape;
@@ -64,10 +62,6 @@ fn waves(jobs: &[Job]) -> Vec<Wave> {
 
 /// Runs all jobs, and has them reported.
 pub fn run<'a>(jobs: &'a [Job], report: &mut Report<'a>) -> Result<(), Failure> {
-    if jobs.iter().any(|job| job.compare == Some(Rival::Fio)) {
-        // Said now, not after all jobs.
-        Fio::find()?;
-    }
     let run = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_nanos() as u64);
     let mut made = Made::of(jobs);
     let paths: Vec<_> = jobs.iter().flat_map(|job| files::names(job, 0)).collect();

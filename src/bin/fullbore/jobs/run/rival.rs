@@ -16,7 +16,7 @@ use super::worker::{Worker, seed};
 use crate::ceilings::{Known, Way};
 use crate::direct::{Op, PageBuf, Plain, serial_object};
 use crate::failure::Failure;
-use crate::fio::{Fio, FioEngine, FioJob, Run};
+use crate::fio::{Fio, FioEngine, FioJob, MOST_BUFFERS, Run};
 use crate::jobs::report::Beyond;
 use crate::jobs::spec::Job;
 use crate::jobs::value::Amount;
@@ -27,12 +27,10 @@ use crate::progress::Progress;
 use crate::stop;
 use crate::threads::Seat;
 use crate::units::short;
-use crate::work::{Clocks, Spent};
+use crate::work::Clocks;
 
 /// Most commands in flight, and jobs, of fio over an NVMe namespace, where more only wait for the drive's tags.
 const PASSTHROUGH: (u64, u64) = (32, 2);
-/// Buffers that a ring can register.
-const MOST_BUFFERS: u64 = 16 << 10;
 
 impl Job {
     /// Whether a rival can do the same work.
@@ -174,11 +172,7 @@ fn beside_fio(section: &Section<'_>, theirs: &FioJob, which: &str) -> Result<Bes
         short(theirs.bs)
     );
     let memory = [objects as u64 * job.bs, theirs.footprint()];
-    Beside::of((fio.version.clone(), how, memory), || ours(section), || watched(&fio, theirs))
-}
-
-fn run_of(spent: Spent, bytes: u64) -> Run {
-    Run { gbps: spent.gbps(bytes), cpu_s_per_gib: spent.cpu_s_per_gib(bytes) }
+    Beside::of((fio.version.clone(), how, memory), || ours(section), || fio.watched(theirs, "fio"))
 }
 
 /// The job once more, by the engine.
@@ -208,7 +202,7 @@ fn ours(section: &Section<'_>) -> Result<Run, Failure> {
     if let Some((_, failure)) = lives.iter().find_map(|live| live.state().failed.take()) {
         return Err(failure);
     }
-    Ok(run_of(spent, lives.iter().map(|live| live.state().counts.bytes()).sum()))
+    Ok(Run::of(spent, lives.iter().map(|live| live.state().counts.bytes()).sum()))
 }
 
 /// The files of each clone, without the engine.
@@ -271,12 +265,7 @@ fn serial(section: &Section<'_>, plains: &[Vec<Plain>]) -> Result<Run, Failure> 
             bytes += io.len;
         }
     }
-    Ok(run_of(clocks.stop()?, bytes))
-}
-
-fn watched(fio: &Fio, job: &FioJob) -> Result<Run, Failure> {
-    let _progress = Progress::new("fio", None);
-    fio.run(job)
+    Ok(Run::of(clocks.stop()?, bytes))
 }
 
 /// The job in fio's words: commands of the same size, as many as fit in the same footprint.
