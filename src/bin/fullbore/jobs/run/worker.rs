@@ -223,7 +223,7 @@ impl<'a> Worker<'a> {
         slot.io = Some(io);
         let prepared = self.check.prepare(&mut aimed, io, target, read);
         if let Some(track) = &mut self.track {
-            let (offset, bytes) = (io.offset, self.job.bs);
+            let (offset, bytes) = (io.offset, io.len);
             let aim = Aim { op, target: self.part.targets[target].name().into(), offset, bytes };
             aimed = aimed.trace_id(track.begin(number, aim));
         }
