@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::keys::{self, Key, Kind};
 use crate::failure::Failure;
+use crate::sweep::Swept;
 use crate::units::{self, quoted};
 
 /// Where a setting stood.
@@ -126,7 +127,7 @@ pub struct Section {
     /// What it says itself.
     pub own: Vec<Setting>,
     /// The key and value of a sweep that it was made for.
-    pub swept: Option<(&'static str, String)>,
+    pub swept: Option<Swept>,
 }
 
 impl Section {

@@ -14,6 +14,7 @@ use crate::failure::Failure;
 use crate::member;
 use crate::options::Rival;
 use crate::place::is_device_name;
+use crate::sweep::Swept;
 use crate::{args, units};
 
 /// Where buffers are.
@@ -91,7 +92,7 @@ pub struct Job {
     /// The manifest that says what is moved.
     pub replay: Option<Arc<Replay>>,
     /// The key and value of a sweep that it is a part of.
-    pub swept: Option<(&'static str, String)>,
+    pub swept: Option<Swept>,
     /// What is done otherwise than in fio, for the report.
     pub notes: Vec<String>,
 }
