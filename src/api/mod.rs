@@ -1,5 +1,6 @@
 //! What a user holds: engine, target, region, client, transfer, ticket, statistics.
 
+mod builder;
 mod client;
 mod cufile;
 mod engine;
@@ -16,9 +17,10 @@ mod submit;
 mod target;
 mod ticket;
 
+pub use builder::EngineBuilder;
 pub use client::{Client, TransferId};
 pub use cufile::CuFileUse;
-pub use engine::{Engine, EngineBuilder};
+pub use engine::Engine;
 pub use records::WorkRecord;
 #[cfg(feature = "capi")]
 pub use shared::ring_refusal;

@@ -1,9 +1,10 @@
 //! The page of charts of the table of arms.
 
 use crate::args::Plan;
+use crate::dates::date;
 use crate::failure::Failure;
 use crate::html::{Chart, Figure, Line, Lines, Page, Row as Shares, Table};
-use crate::report::{Row, date};
+use crate::report::Row;
 use crate::sheets::Sheet;
 use crate::sweep::Sweep;
 use crate::units::{human, nanos};

@@ -17,6 +17,7 @@ mod ceilings;
 mod compare;
 mod content;
 mod counted;
+mod dates;
 mod direct;
 mod doctor;
 mod failure;

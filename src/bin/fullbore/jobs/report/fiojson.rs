@@ -6,10 +6,10 @@ use serde_json::{Map, Value, json};
 
 use super::normal::share_of_group;
 use super::{Disk, Lane, Shown};
+use crate::dates::{ctime, date};
 use crate::failure::Failure;
 use crate::jobs::run::stats::{BOUNDS, Bins, READ, Sum, WRITE, shares};
 use crate::jobs::script::{Script, Setting};
-use crate::report::{ctime, date};
 
 /// The whole report. `bins`: json+.
 pub fn all(

@@ -1,6 +1,5 @@
 //! Reports of jobs in fio's forms.
 
-use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
@@ -9,21 +8,16 @@ use serde_json::{Value, json};
 
 use super::run::disks::Disk;
 use super::run::files;
-use super::run::live::First;
 use super::run::section::Section;
-use super::run::stats::{Counts, READ, WRITE};
-use super::run::unit::Samples;
-use super::run::usage::Usage;
+use super::run::stats::{READ, WRITE};
 use super::script::{Script, Setting};
 use super::spec::Job;
 use super::value;
-use crate::ceilings::{self, Found};
+use crate::ceilings;
 use crate::failure::Failure;
 use crate::honest::Counted;
 use crate::pairs::Beside;
-use crate::series::Series;
 use crate::sink;
-use crate::sweep::Swept;
 use crate::timeline::{Tape, Timeline};
 
 mod csv;
@@ -32,122 +26,12 @@ mod fiojson;
 mod normal;
 mod numbers;
 mod page;
+mod shown;
 mod swept;
 
 use eta::Eta;
 pub use eta::Moment;
-
-/// When it ran.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Timing {
-    /// Of each way, the longest of its members.
-    pub ways: [Duration; 2],
-    pub longest: Duration,
-    /// All members added up.
-    pub sum: Duration,
-    /// I/Os in flight at this moment.
-    pub flying: u64,
-}
-
-impl Timing {
-    pub fn add(&mut self, ran: Duration, counts: &Counts) {
-        for (time, way) in self.ways.iter_mut().zip(&counts.ways) {
-            if way.ios > 0 {
-                *time = (*time).max(ran);
-            }
-        }
-        self.longest = self.longest.max(ran);
-        self.sum += ran;
-    }
-}
-
-/// What fio's reports do not have.
-#[derive(Debug, Clone, Default)]
-pub struct Facts {
-    /// The path to be expected, and why.
-    pub path: String,
-    pub lanes: usize,
-    /// Bytes of a command at most.
-    pub command: u32,
-    pub lane_depth: u32,
-    pub most_commands: u64,
-    pub mean_commands: f64,
-    /// Bytes by path.
-    pub paths: BTreeMap<&'static str, u64>,
-    /// Of GPU memory, bytes between target and bounce buffers.
-    pub storage_paths: BTreeMap<&'static str, u64>,
-    pub kernel_workers: usize,
-    pub note: Option<String>,
-    pub each_lane: Vec<Lane>,
-}
-
-/// A lane that served the job.
-#[derive(Debug, Clone, Default)]
-pub struct Lane {
-    pub drive: Option<String>,
-    pub queue: Option<u32>,
-    pub depth: u32,
-    pub cpus: String,
-    pub commands: u64,
-    /// Enters by the commands that they left in flight.
-    pub occupancy: BTreeMap<usize, u64>,
-    /// Times of its commands, since it was started, in nanoseconds.
-    pub p50: u64,
-    pub p99: u64,
-}
-
-/// What is said of a job, or of a group.
-#[derive(Debug, Clone)]
-pub struct Shown<'a> {
-    pub job: &'a Job,
-    /// Of the job that gives its name.
-    pub number: usize,
-    pub group: usize,
-    /// Clones.
-    pub members: usize,
-    pub counts: Counts,
-    pub usage: Usage,
-    pub timing: Timing,
-    pub samples: [Samples; 2],
-    pub series: [Series; 2],
-    /// What ran before, and is in nothing else here.
-    pub first: Option<First>,
-    /// An errno, and the failure in words.
-    pub failed: Option<(i32, String)>,
-    pub facts: Facts,
-    pub notes: Vec<String>,
-}
-
-impl Shown<'_> {
-    /// Bytes a second.
-    pub fn rate(&self, way: usize) -> f64 {
-        self.counts.ways[way].bytes as f64 / self.timing.ways[way].as_secs_f64().max(1e-9)
-    }
-
-    pub fn iops(&self, way: usize) -> f64 {
-        self.counts.ways[way].ios as f64 / self.timing.ways[way].as_secs_f64().max(1e-9)
-    }
-
-    pub fn cpu_s_per_gib(&self) -> f64 {
-        let gib = self.counts.bytes().max(1) as f64 / (1u64 << 30) as f64;
-        (self.usage.user + self.usage.system) / gib
-    }
-
-    /// The paths that were taken.
-    pub fn path(&self) -> String {
-        self.counts.paths.iter().cloned().collect::<Vec<_>>().join(", ")
-    }
-}
-
-/// What is known of a job beyond its run.
-#[derive(Debug, Clone)]
-pub struct Beyond {
-    pub number: usize,
-    pub job: String,
-    pub swept: Option<Swept>,
-    pub ceilings: Found,
-    pub beside: Option<Beside>,
-}
+pub use shown::{Beyond, Facts, Lane, Shown, Timing};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
@@ -320,8 +204,8 @@ impl<'a> Report<'a> {
 
     /// The fastest of a job's reports, in 10^9 bytes a second.
     fn best(&self, beyond: &Beyond) -> f64 {
-        let is_of_it = |one: &&Shown<'_>| one.job.name == beyond.job && one.job.swept == beyond.swept;
-        let of_it = self.shown.iter().filter(is_of_it);
+        let of_it =
+            self.shown.iter().filter(|one| one.job.name == beyond.job && one.job.swept == beyond.swept);
         of_it.map(|one| (one.rate(READ) + one.rate(WRITE)) / 1e9).fold(0.0, f64::max)
     }
 

@@ -3,6 +3,7 @@
 use std::time::SystemTime;
 
 use super::Shown;
+use crate::dates::date;
 use crate::failure::Failure;
 use crate::html::{Chart, Figure, Line, Lines, Page, Row, Table};
 use crate::jobs::run::stats::{Bins, READ, WRITE, Way};
@@ -29,7 +30,7 @@ fn facts(shown: &[Shown<'_>], failure: Option<&Failure>) -> Vec<(String, String)
     let fact = |name: &str, value: String| (name.to_owned(), value);
     let mut facts = vec![
         fact("program", format!("fullbore {} on Linux {}", env!("CARGO_PKG_VERSION"), report::kernel())),
-        fact("date", report::date(SystemTime::now())),
+        fact("date", date(SystemTime::now())),
     ];
     // The same is said once.
     let mut add = |name: &str, value: String| {
@@ -67,7 +68,7 @@ fn name(shown: &[Shown<'_>], number: usize, way: usize) -> String {
     if let Some((key, value)) = &one.job.swept {
         name += &format!(", {key}={value}");
     }
-    let same = |other: &&Shown<'_>| other.job.name == one.job.name && other.job.swept == one.job.swept;
+    let same = |other: &&Shown<'_>| one.is_twin(other);
     if shown.iter().filter(same).count() > 1 {
         name += &format!(" #{}", shown[..number].iter().filter(same).count() + 1);
     }

@@ -12,9 +12,7 @@ impl Report<'_> {
         let key = self.shown.iter().find_map(|one| Some(one.job.swept.as_ref()?.0))?;
         let mut parts: Vec<Vec<&Shown<'_>>> = Vec::new();
         for one in &self.shown {
-            let same =
-                |other: &&Shown<'_>| other.job.name == one.job.name && other.job.swept == one.job.swept;
-            match parts.iter_mut().find(|part| part.iter().all(same)) {
+            match parts.iter_mut().find(|part| part.iter().all(|other| one.is_twin(other))) {
                 Some(part) => part.push(one),
                 None => parts.push(vec![one]),
             }
