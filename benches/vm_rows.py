@@ -105,11 +105,10 @@ def fio(a):
     for _ in range(a.rounds):
         found.append(bench(a, f"--filename={a.drive}", f"--size={a.size}", f"--bs={a.fio_bs}", "--iodepth=8", "--verify=0",
                            "--compare=fio")["compare"])
-    more = {"runs_of_pairs": len(found[0]["pairs"]), "footprint_bytes": found[0]["footprint_bytes"],
-            "fio_best": [f"{f['fio_jobs']} x QD{f['fio_iodepth']}" for f in found], "fio": found[0]["fio"]}
-    more["ratio_in_fios_memory"] = [rounded(f["ratio"]) for f in found]
     whole = [f["whole_objects"] or f for f in found]
-    more["footprint_bytes"] = whole[0]["footprint_bytes"]
+    more = {"runs_of_pairs": len(found[0]["pairs"]), "footprint_bytes": whole[0]["footprint_bytes"],
+            "fio_best": [f"{f['fio_jobs']} x QD{f['fio_iodepth']}" for f in found], "fio": found[0]["fio"],
+            "ratio_in_fios_memory": [rounded(f["ratio"]) for f in found]}
     row("engine / fio io_uring_cmd", [f["ratio"] for f in whole], 0.95, gbps=[rounded(f["ours_gbps"]) for f in whole],
         fio_gbps=[rounded(f["fio_gbps"]) for f in found], **more)
     row("engine / fio io_uring_cmd, CPU s/GiB", [f["cpu_ratio"] for f in whole], 1.0, at_most=True,

@@ -22,7 +22,7 @@ Usage: fullbore bench [--key=value ...]             a table: a serial loop besid
   --size=SIZE         bytes of the file to use
   --runtime=TIME      end after so long; with --time_based for all of it
   --mem=WHERE         host, or gpu:0
-  --cmd_size=SIZE     bytes of a command (128k); --lane_depth, --lanes: how many are in flight
+  --cmd_size=SIZE     bytes of a command (128k; 512k to tmpfs); --lane_depth, --lanes: how many are in flight
   --verify            check every byte; on in the table, where --verify=0 leaves it out
   --allow-destructive let writes go to what is there already
   --compare=RIVAL     run fio, or serial, in turns with the engine
