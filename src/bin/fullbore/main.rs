@@ -28,6 +28,7 @@ mod jobs;
 mod json;
 mod kv;
 mod kv_workload;
+mod lay_out;
 mod member;
 mod options;
 mod pairs;

@@ -3,23 +3,24 @@
 use std::env;
 use std::fs::{self, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use fullbore::{Drive, Engine, Target};
 use nix::errno::Errno;
-use nix::fcntl::{FallocateFlags, PosixFadviseAdvice, fallocate, posix_fadvise};
+use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
 use nix::sys::{statfs, statvfs};
 
 use crate::args::{ALIGN, Plan};
 use crate::content;
 use crate::direct::{self, Mapped, Op, PageBuf, Plain, serial_object};
 use crate::failure::Failure;
+use crate::lay_out::lay_out;
 use crate::member::Member;
 use crate::progress::Progress;
-use crate::stop::{self, MadeFile};
+use crate::stop::MadeFile;
 use crate::units::human;
 
 /// What the bytes of a file are held against.
@@ -46,9 +47,6 @@ pub struct Place {
     /// Removes the file when the place is dropped.
     pub made: Option<MadeFile>,
 }
-
-/// Bytes of a write while a file is filled, and how far apart an existing file is looked at.
-const CHUNK: usize = 4 << 20;
 
 impl Place {
     /// Finds or makes what the plan asks for. Members of a stripe must be there.
@@ -118,8 +116,7 @@ impl Place {
         self.members.iter().filter_map(Member::drive)
     }
 
-    /// Fills a file that was just made with content, preallocated so that no write finds a hole. Does
-    /// nothing to a file that was there before.
+    /// Fills a file that was just made with content. Does nothing to a file that was there before.
     pub fn lay_out(&self) -> Result<(), Failure> {
         let (Some(made), Truth::Content(seed)) = (&self.made, self.truth) else { return Ok(()) };
         let say = |what: &str, error: &dyn std::fmt::Display| {
@@ -129,22 +126,11 @@ impl Place {
             ))
         };
         let file = direct::open(made.path(), true).map_err(|error| say("opening", &error))?;
-        match fallocate(&file, FallocateFlags::empty(), 0, self.size as i64) {
-            Ok(()) | Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => {}
-            Err(error) => return Err(say("preallocating", &error)),
-        }
         let progress = Progress::new("making the file", Some(self.size));
-        let mut chunk = PageBuf::new(CHUNK);
-        let mut at = 0;
-        while at < self.size {
-            stop::check()?;
-            let len = (self.size - at).min(CHUNK as u64);
-            content::fill(&mut chunk[..len as usize], at, seed);
-            file.write_all_at(&chunk[..len as usize], at).map_err(|error| say("writing", &error))?;
-            progress.add(len);
-            at += len;
-        }
-        file.sync_all().map_err(|error| say("flushing", &error))?;
+        lay_out(&file, self.size, seed, &progress).map_err(|failed| match failed {
+            Some((what, error)) => say(what, &error),
+            None => Failure::Stopped,
+        })?;
         // Direct writes leave nothing there; this is for file systems that keep pages all the same.
         let _ = posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
         Ok(())

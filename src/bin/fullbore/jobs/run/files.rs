@@ -3,25 +3,20 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use nix::errno::Errno;
-use nix::fcntl::{FallocateFlags, OFlag, PosixFadviseAdvice, fallocate, posix_fadvise};
+use nix::fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise};
 
 use crate::args::ALIGN;
-use crate::content;
-use crate::direct::PageBuf;
 use crate::failure::Failure;
 use crate::jobs::spec::Job;
 use crate::jobs::value::Amount;
+use crate::lay_out::lay_out;
 use crate::place::{is_device_name, why};
 use crate::progress::Progress;
-use crate::stop::{self, MadeFile};
+use crate::stop::MadeFile;
 use crate::units::{human, short};
-
-/// Bytes of a write while a file is made.
-const CHUNK: usize = 4 << 20;
 
 /// More bytes than any file has: what is near the end of 64 bits is a slip of the pen.
 const MOST: u64 = 1 << 62;
@@ -181,22 +176,8 @@ fn make(job: &Job, path: &Path, bytes: u64, seed: u64) -> Result<(), Option<Stri
     drop(new);
     let flags = if job.direct && !job.mapped { OFlag::O_DIRECT.bits() } else { 0 };
     let file = OpenOptions::new().write(true).custom_flags(flags).open(path).map_err(say)?;
-    match fallocate(&file, FallocateFlags::empty(), 0, bytes as i64) {
-        Ok(()) | Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => {}
-        Err(error) => return Err(say(error.into())),
-    }
     let progress = Progress::new(&format!("{}: laying out", job.name), Some(bytes));
-    let mut chunk = PageBuf::new(CHUNK);
-    let mut at = 0;
-    while at < bytes {
-        stop::check().map_err(|_| None)?;
-        let len = (bytes - at).min(CHUNK as u64);
-        content::fill(&mut chunk[..len as usize], at, seed);
-        file.write_all_at(&chunk[..len as usize], at).map_err(say)?;
-        progress.add(len);
-        at += len;
-    }
-    file.sync_all().map_err(say)?;
+    lay_out(&file, bytes, seed, &progress).map_err(|failed| failed.and_then(|(_, error)| say(error)))?;
     made.keep();
     Ok(())
 }
@@ -204,6 +185,7 @@ fn make(job: &Job, path: &Path, bytes: u64, seed: u64) -> Result<(), Option<Stri
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::content;
     use crate::jobs::tests::job;
 
     #[test]
