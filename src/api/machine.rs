@@ -118,7 +118,8 @@ pub struct Facts {
     pub lba_format: Option<u8>,
     /// It can be opened with `OpenOptions::polled`.
     pub polls: bool,
-    /// The file system cannot be asked without blocking: threads of the kernel carry out the commands, one a ring.
+    /// The file system cannot be asked without blocking: threads of the kernel carry out the commands: of reads one
+    /// for each that a lane has in flight, four or five.
     pub kernel_workers: bool,
     /// Why registered buffers are not used, if they are not: tried when it was opened.
     pub unregistered: Option<String>,

@@ -61,7 +61,7 @@ pub struct TargetInner {
     pub writable: bool,
     /// Its lanes poll for completions.
     pub polled: bool,
-    /// The file system cannot be asked without blocking (tmpfs): a kernel worker carries out each ring's commands.
+    /// The file system cannot be asked without blocking (tmpfs): kernel workers carry out the commands.
     pub punts: bool,
     /// Why its commands use no registered buffers, if they do not.
     pub unfixed: Option<String>,

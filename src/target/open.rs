@@ -122,7 +122,7 @@ pub struct CommandSizes {
 }
 
 impl CommandSizes {
-    /// What was asked for, or what was measured to be best (ARCHITECTURE.md, "Where this differs").
+    /// What was asked for, or what was measured to be best (benches/RESULTS.md).
     pub fn of(asked: Option<u32>) -> CommandSizes {
         CommandSizes { device: asked.unwrap_or(128 << 10), worker: asked.unwrap_or(512 << 10) }
     }

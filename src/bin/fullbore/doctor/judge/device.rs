@@ -109,7 +109,7 @@ fn file(device: &Device, opened: &Opened, notes: &mut Notes) {
     }
     if opened.facts.kernel_workers {
         notes.better(
-            "the file system cannot be asked without blocking (as tmpfs): a thread of the kernel copies for each lane",
+            "the file system cannot be asked without blocking (as tmpfs): threads of the kernel copy, and hand each command back",
             format!("fullbore bench --filename={path} --target=dax   # OpenOptions::mapped(): lanes copy themselves"),
         );
     }
