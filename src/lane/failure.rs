@@ -99,7 +99,7 @@ impl Failure {
 
     fn from_errno(op: Op, errno: i32) -> Failure {
         let kind = match errno {
-            libc::ENOSPC | libc::EDQUOT | libc::ENOMEM | libc::EFBIG => ErrorKind::Resource,
+            libc::ENOSPC | libc::EDQUOT | libc::ENOMEM | libc::EFBIG | libc::ECANCELED => ErrorKind::Resource,
             libc::EACCES | libc::EPERM => ErrorKind::Permission,
             _ => ErrorKind::Io,
         };
@@ -116,6 +116,10 @@ impl Failure {
                 "the memory is not mapped (a GPU's must be registered: register_cuda), or was unmapped while registered; release it first"
             }
             (_, libc::EACCES | libc::EPERM) => "the kernel forbids the command; run as a user who may",
+            // Of a stopped transfer this is not asked for: its stop says why.
+            (_, libc::ECANCELED) => {
+                "the kernel gave the command up, most likely as it could start no worker thread for it; raise the limit (ulimit -u)"
+            }
             (Op::Read, _) => "read failed; see the kernel's log for the device",
             (Op::Write, _) => "write failed; see the kernel's log for the device",
             (Op::Flush, _) => "flush failed: nothing written since the last flush is known to be durable",

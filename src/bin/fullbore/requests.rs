@@ -252,7 +252,7 @@ impl User {
             self.tally.add(completion.bytes, &completion.times, completion.paths);
             shared.progress.add(completion.bytes);
             self.transfer = completion.transfer;
-            thread::sleep(shared.requests.think);
+            shared.feed.pause(shared.requests.think);
         }
         Ok(())
     }

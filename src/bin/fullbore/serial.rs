@@ -48,6 +48,10 @@ pub fn run(
             series.note(now - began, bytes);
         }
         slot = (slot + 1) % slots;
+        if let Some(requests) = plan.requests.as_ref().filter(|requests| !requests.think.is_zero()) {
+            feed.pause(requests.think);
+            last = Instant::now();
+        }
     }
     let spent = clocks.stop()?;
     stop::check()?;

@@ -1,6 +1,7 @@
 //! What an arm has to do and how it is measured: the order of objects, the shared feed, clocks and times.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fullbore::Times;
@@ -15,6 +16,9 @@ use crate::units::nanos;
 
 /// Objects that an arm moves at least, unless time ends it.
 const MIN_OBJECTS: u64 = 256;
+
+/// How often a pause looks whether there is anything left to pause for.
+const PAUSE_LOOK: Duration = Duration::from_millis(10);
 
 /// The offsets of whole objects, in order or shuffled, over the file again and again.
 #[derive(Debug, Clone, Copy)]
@@ -103,14 +107,28 @@ impl Feed {
 
     /// The next item, or `None` when the arm is to drain.
     pub fn take(&self) -> Option<u64> {
-        if self.halted.load(Ordering::Relaxed) || stop::requested() {
-            return None;
-        }
-        if self.time_is_over() {
+        if !self.goes_on() {
             return None;
         }
         let index = self.next.fetch_add(1, Ordering::Relaxed);
         (index < self.total).then_some(index)
+    }
+
+    fn goes_on(&self) -> bool {
+        let ended = self.halted.load(Ordering::Relaxed) || stop::requested() || self.time_is_over();
+        !ended && self.next.load(Ordering::Relaxed) < self.total
+    }
+
+    /// A pause between two items. Behind the last one there is none, since it would be in the arm's time.
+    pub fn pause(&self, time: Duration) {
+        let begun = Instant::now();
+        while self.goes_on() {
+            let left = time.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                return;
+            }
+            thread::sleep(left.min(PAUSE_LOOK));
+        }
     }
 
     /// Whether the arm had a time, and it is over.
@@ -324,6 +342,24 @@ mod tests {
         let offsets = |item| [feed.offset(item, 0), feed.offset(item, 1)];
         assert_eq!((feed.take().map(offsets), feed.take().map(offsets)), (Some([0, 4096]), Some([8192, 0])));
         assert!(feed.take().is_none());
+    }
+
+    #[test]
+    fn there_is_no_pause_behind_the_last_item() {
+        let feed = Feed::of(Order::new(4096, 4096, false), 2);
+        let paused = |time| {
+            let begun = Instant::now();
+            feed.pause(Duration::from_millis(time));
+            begun.elapsed()
+        };
+        assert_eq!(feed.take(), Some(0));
+        assert!(paused(25) >= Duration::from_millis(25));
+        let other = thread::scope(|scope| {
+            let other = scope.spawn(|| paused(60_000)); // until another thread has what is left
+            assert_eq!(feed.take(), Some(1));
+            other.join().unwrap()
+        });
+        assert!(other < Duration::from_secs(30) && paused(60_000) < Duration::from_secs(30));
     }
 
     #[test]
