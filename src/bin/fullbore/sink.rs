@@ -24,6 +24,16 @@ pub fn create<'a>(path: &Path, taken: impl IntoIterator<Item = &'a PathBuf>) -> 
     File::create(path).map_err(|error| format!("{error}: name another file"))
 }
 
+/// Says on stderr what a report of commas alone leaves out.
+pub fn warn_of_rows_alone(compares: bool, ceilings: bool) {
+    let left_out = match (compares, ceilings) {
+        (true, _) => "comparison and ceilings are",
+        (false, true) => "ceilings are",
+        (false, false) => return,
+    };
+    eprintln!("fullbore: note: csv has rows alone: {left_out} in --output-format=json, normal and html");
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
