@@ -3,8 +3,9 @@
 
 check_page.py FILE ID=CURVES[:CEILINGS]...: each figure of that id has a chart that is drawn, with so many curves (0: cells
 instead), and a table with numbers under it; with so many ceilings, measured ones, each with its name, of which one binds (0: the
-page says that none was measured). The page asks for nothing from elsewhere and runs nothing. A screenshot in light, in dark and
-of the print is made beside the file, and none of them is one colour.
+page says that none was measured). Below them is the report in lines. The page asks for
+nothing from elsewhere and runs nothing. A screenshot in light, in dark and of the print is made beside the file, and none of them
+is one colour.
 """
 
 import html.parser
@@ -83,6 +84,9 @@ def check(file, wanted):
     page.feed(browser("--dump-dom", file.as_uri()))
     page.close()
     assert not page.found & {"script", "iframe", "img", "link", "b"}, f"the page has {page.found}"
+    # What has no chart is there in words: checks of content, comparisons, ceilings.
+    report = " ".join(page.sections.get("report", {}).get("words", []))
+    assert "GB/s" in report, f"the report in lines: {report[:300]}"
     for word in wanted:
         name, curves = word.split("=")
         curves, _, ceilings = curves.partition(":")

@@ -9,8 +9,8 @@ use crate::sheets::Sheet;
 use crate::sweep::Sweep;
 use crate::units::{human, nanos};
 
-/// A table of arms, or one for each value of a sweep.
-pub fn page(sheets: &[Sheet], sweep: Option<&Sweep>, failure: Option<&Failure>) -> Page {
+/// A table of arms, or one for each value of a sweep. `report`: the same in lines.
+pub fn page(sheets: &[Sheet], sweep: Option<&Sweep>, failure: Option<&Failure>, report: String) -> Page {
     let split = |line: &String| match line.split_once(": ") {
         Some((name, value)) if !name.contains(' ') => (name.to_owned(), value.to_owned()),
         _ => ("program".to_owned(), line.clone()),
@@ -39,7 +39,7 @@ pub fn page(sheets: &[Sheet], sweep: Option<&Sweep>, failure: Option<&Failure>) 
         None => sheets.first().map(curve),
     };
     let others = [over_time(&arms), latency(&arms), occupancy(&arms)];
-    Page { title, facts, figures: curve.into_iter().chain(others).collect() }
+    Page { title, facts, figures: curve.into_iter().chain(others).collect(), report }
 }
 
 type Arm<'a> = (&'a Plan, &'a Row);
@@ -64,7 +64,8 @@ fn curve(sheet: &Sheet) -> Figure {
     let rows: Vec<_> = sheet.rows.iter().map(point).collect();
     let per_second = if plan.requests.is_some() { "requests/s" } else { "IOPS" };
     let sweep = Sweep { key: "in flight", of: "arm", per_second, rows };
-    let head = ["arm", "GB/s", "of the ceiling", "x serial", "CPU s/GiB", "commands", "objects", "path"];
+    let head =
+        ["arm", "GB/s", "of the ceiling", "x serial", "CPU s/GiB", "commands", plan.in_flight(), "path"];
     let cells = |(row, point): (&Row, &crate::sweep::Row)| {
         let outcome = &row.outcome;
         vec![
@@ -80,7 +81,7 @@ fn curve(sheet: &Sheet) -> Figure {
     };
     let rows = sheet.rows.iter().zip(&sweep.rows).map(cells).collect();
     let table = Table { head: head.map(String::from).into(), rows };
-    Figure { title: "Throughput by objects in flight".into(), table, ..sweep.figure() }
+    Figure { title: format!("Throughput by {} in flight", plan.in_flight()), table, ..sweep.figure() }
 }
 
 fn over_time(arms: &[Arm<'_>]) -> Figure {
@@ -117,8 +118,7 @@ fn over_time(arms: &[Arm<'_>]) -> Figure {
 }
 
 fn latency(arms: &[Arm<'_>]) -> Figure {
-    let of_requests = arms.first().is_some_and(|(plan, _)| plan.requests.is_some());
-    let what = if of_requests { "requests" } else { "objects" };
+    let what = arms.first().map_or("objects", |(plan, _)| plan.in_flight());
     let line = |&(plan, row): &Arm<'_>| Line::of_curve(name((plan, row)), &row.outcome.curve);
     let cells = |&(plan, row): &Arm<'_>| {
         let times = row.outcome.latency;
@@ -128,7 +128,7 @@ fn latency(arms: &[Arm<'_>]) -> Figure {
         id: "latency",
         title: format!("Latency of {what}"),
         caption: format!("The share of {what} that took no longer, from submission to completion."),
-        chart: Chart::Lines(Lines::of_latency(arms.iter().map(line).collect())),
+        chart: Chart::Lines(Lines::of_latency(arms.iter().map(line).collect(), what)),
         table: Table {
             head: ["arm", "p50", "p99", "max"].map(String::from).into(),
             rows: arms.iter().map(cells).collect(),

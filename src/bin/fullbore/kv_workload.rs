@@ -102,6 +102,12 @@ impl BenchArgs {
             kv::element(&kv.kv_dtype).map_err(|why| Failure::Setup(format!("--kv_dtype: {why}")))?;
         let layout = model.layout(kv.tp, kv.tokens, kv.chunk_tokens, element).map_err(Failure::Setup)?;
         whole_blocks(layout.object, kv.chunk_tokens)?;
+        if let Some(size) = self.size.filter(|size| *size < layout.object) {
+            let (size, chunk) = (units::short(size), units::short(layout.object));
+            return refuse(&format!(
+                "--size={size} does not hold one chunk of {chunk}: raise it or lower --chunk_tokens"
+            ));
+        }
         if kv.recompute_s.is_some_and(|seconds| !seconds.is_finite() || seconds <= 0.0) {
             return refuse("--recompute_s is a time in seconds: give one like 1.8");
         }

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 mod args;
 #[cfg(test)]
@@ -56,7 +56,7 @@ use failure::Failure;
 
 /// Moves large objects between storage and memory at the rate of the device, and measures it
 #[derive(Parser)]
-#[command(version)]
+#[command(version, after_help = "--help-all is the help of every command, with every key.")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -80,6 +80,9 @@ fn main() -> ExitCode {
 
 fn run() -> Result<ExitCode, Failure> {
     let words: Vec<OsString> = env::args_os().collect();
+    if let Some(text) = help(&words) {
+        return jobs::print(&text).map(|()| ExitCode::SUCCESS);
+    }
     if words.get(1).is_some_and(|word| word == "bench")
         && let Some(result) = jobs::front(&words[2..])
     {
@@ -99,6 +102,25 @@ fn run() -> Result<ExitCode, Failure> {
         }
     }
     bench::run(plans).map(|()| ExitCode::SUCCESS)
+}
+
+/// Help that clap does not know: of bench, whose keys are in a table of their own, and of all.
+fn help(words: &[OsString]) -> Option<String> {
+    let words: Vec<_> = words.iter().skip(1).map(|word| word.to_str().unwrap_or_default()).collect();
+    let whole = |name: &str| {
+        let mut cli = Cli::command();
+        cli.build();
+        let of = cli.find_subcommand_mut(name).map(|command| command.render_long_help().to_string());
+        of.unwrap_or_else(|| cli.render_long_help().to_string())
+    };
+    match words.as_slice() {
+        ["help", "bench"] => Some(jobs::SHORT_HELP.to_owned()),
+        ["doctor", "--help-all"] => Some(whole("doctor")),
+        ["--help-all"] | ["help", "--help-all"] => {
+            Some(format!("{}\n{}\n{}", whole(""), jobs::help_all(), whole("doctor")))
+        }
+        _ => None,
+    }
 }
 
 fn parse(words: Vec<OsString>) -> Result<Cli, Failure> {

@@ -206,11 +206,9 @@ impl Place {
             size -= size % ALIGN; // a direct write cannot end elsewhere
         }
         if size < plan.bs {
-            return refuse(format!(
-                "{} do not hold one object of {}: lower --bs",
-                human(size),
-                human(plan.bs)
-            ));
+            let key = if plan.kv.is_some() { "--chunk_tokens" } else { "--bs" };
+            let (size, bs) = (human(size), human(plan.bs));
+            return refuse(format!("{size} do not hold one object of {bs}: lower {key}"));
         }
         let truth = match plan.rw.writes() {
             true => Truth::Content(new_seed()),

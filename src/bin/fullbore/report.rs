@@ -69,7 +69,7 @@ impl<'a> Report<'a> {
         let (rows, compared, honest) = Default::default();
         let report = Self { plan, place, out, facts, rows, compared, honest };
         report.out.begin(report.head(), plan.swept.as_ref());
-        report.out.say(&[String::new(), title()]);
+        report.out.say(&[String::new(), title(plan.requests.is_some())]);
         report
     }
 
@@ -165,6 +165,9 @@ impl<'a> Report<'a> {
             lines.push(format!("drive: {}, serial {}{node}", drive.model, drive.serial));
         }
         lines.extend(plan.kv.as_ref().map(KvPlan::head));
+        if plan.requests.as_ref().is_some_and(|requests| requests.size > place.size) {
+            lines.push("note: the file holds less than a request, which reads the same bytes again".into());
+        }
         lines.push(format!("path: {}", facts.path));
         if plan.memory.on_gpu() || place.is_dax() {
             lines.push("note: no serial arm: a plain loop reads files to host memory".into());
@@ -250,10 +253,11 @@ impl<'a> Report<'a> {
     }
 }
 
-fn title() -> String {
+fn title(requests: bool) -> String {
+    let (depth, what) = if requests { ("inflight", "requests") } else { ("iodepth", "objects") };
     format!(
-        "{:<7} {:>8} {:>7} {:>8} {:>9} {:>8} {:>9} {:>9} {:>9}  {}",
-        "arm", "iodepth", "GB/s", "x serial", "commands", "objects", "CPU s/GiB", "p50", "p99", "path"
+        "{:<7} {depth:>8} {:>7} {:>8} {:>9} {what:>8} {:>9} {:>9} {:>9}  {}",
+        "arm", "GB/s", "x serial", "commands", "CPU s/GiB", "p50", "p99", "path"
     )
 }
 
@@ -309,7 +313,7 @@ mod tests {
 
     #[test]
     fn columns_stand_under_their_titles() {
-        let (title, line) = (title(), line(&row()));
+        let (title, line) = (title(false), line(&row()));
         for (name, value) in
             [("GB/s", "5.37"), ("x serial", "4.50"), ("CPU s/GiB", "0.100"), ("p50", "1.50 ms")]
         {

@@ -22,6 +22,8 @@ pub struct Out {
     to: Box<dyn Write>,
     /// Lines for people are written.
     people: bool,
+    /// Lines for people, of a report that is written as a whole and has them too.
+    kept: Option<String>,
     /// Why lines could not be written, if so: said at the end.
     unsaid: Option<io::Error>,
     pub timeline: Option<Timeline>,
@@ -32,6 +34,9 @@ pub struct Out {
 impl Out {
     /// Opens it, before anything is measured of those files.
     pub fn open<'a>(plan: &Plan, files: impl IntoIterator<Item = &'a PathBuf>) -> Result<Self, Failure> {
+        if plan.format == Format::Csv {
+            sink::warn_of_rows_alone(plan.compare.is_some(), plan.ceilings);
+        }
         let to: Box<dyn Write> = match &plan.output {
             None => Box::new(io::stdout()),
             Some(path) => {
@@ -39,15 +44,19 @@ impl Out {
                 Box::new(sink::create(path, files).map_err(refused)?)
             }
         };
-        Ok(Self::to(to, plan.format == Format::Normal))
+        let kept = (plan.format == Format::Html).then(String::new);
+        Ok(Self { kept, ..Self::to(to, plan.format == Format::Normal) })
     }
 
     pub fn to(to: Box<dyn Write>, people: bool) -> Self {
-        Self { to, people, unsaid: None, timeline: None, head: Vec::new() }
+        Self { to, people, kept: None, unsaid: None, timeline: None, head: Vec::new() }
     }
 
     /// Lines for people. A reader that went away (`| head`) is no reason to stop measuring or to fail.
     pub fn say(&mut self, lines: &[String]) {
+        if let Some(kept) = &mut self.kept {
+            lines.iter().for_each(|line| *kept += &format!("{line}\n"));
+        }
         if self.people {
             let said = lines.iter().try_for_each(|line| writeln!(self.to, "{line}"));
             if let Err(error) = said.and_then(|()| self.to.flush()) {
@@ -94,6 +103,11 @@ impl Plan {
         }
         Self { swept, ..self }
     }
+
+    /// What is in flight, and has the times of a row.
+    pub fn in_flight(&self) -> &'static str {
+        if self.requests.is_some() { "requests" } else { "objects" }
+    }
 }
 
 /// Writes what is left to write. `failure` is why the run ended early, if it did.
@@ -115,7 +129,10 @@ pub fn finish(out: &mut Out, sheets: &[Sheet], failure: Option<&Failure>) -> Res
                 let rows = sheets.iter().map(|sheet| json::csv(&sheet.plan, &sheet.facts, &sheet.rows));
                 json::csv_head() + &rows.collect::<String>()
             }
-            Format::Html => arms_page::page(sheets, sweep.as_ref(), failure).text(),
+            Format::Html => {
+                let lines = out.kept.take().unwrap_or_default();
+                arms_page::page(sheets, sweep.as_ref(), failure, lines).text()
+            }
         };
         out.put(&text)?;
     }

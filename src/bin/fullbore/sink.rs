@@ -37,6 +37,16 @@ pub fn written(result: io::Result<()>) -> Result<(), Failure> {
     }
 }
 
+/// Says on stderr what a report of commas alone leaves out.
+pub fn warn_of_rows_alone(compares: bool, ceilings: bool) {
+    let left_out = match (compares, ceilings) {
+        (true, _) => "comparison and ceilings are",
+        (false, true) => "ceilings are",
+        (false, false) => return,
+    };
+    eprintln!("fullbore: note: csv has rows alone: {left_out} in --output-format=json, normal and html");
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;

@@ -26,11 +26,12 @@ impl Lines {
         Self { x: axis("seconds"), y: axis("GB/s"), lines, ..Self::default() }
     }
 
-    pub fn of_latency(lines: Vec<Line>) -> Self {
+    /// `what`: of which, as objects.
+    pub fn of_latency(lines: Vec<Line>, what: &str) -> Self {
         let x = Axis { label: "milliseconds".into(), log: true, ticks: Vec::new() };
         Self {
             x,
-            y: Axis { label: "% of objects".into(), ..Axis::default() },
+            y: Axis { label: format!("% of {what}"), ..Axis::default() },
             lines,
             steps: true,
             ..Self::default()

@@ -19,6 +19,8 @@ pub struct Page {
     /// What is to be known of the run: a name and a value each.
     pub facts: Vec<(String, String)>,
     pub figures: Vec<Figure>,
+    /// What the report in lines says, which is more than charts and tables do.
+    pub report: String,
 }
 
 /// A chart with its numbers.
@@ -64,6 +66,13 @@ impl Page {
         out += "</dl>\n";
         for figure in &self.figures {
             figure.write(&mut out);
+        }
+        if !self.report.trim().is_empty() {
+            let lines = escape(self.report.trim_matches('\n'));
+            let _ = writeln!(
+                out,
+                "<section id=\"report\">\n<h2>The report in lines</h2>\n<pre>{lines}</pre>\n</section>"
+            );
         }
         out + "</main>\n</body>\n</html>\n"
     }

@@ -22,6 +22,7 @@ fn every_text_is_escaped() {
         title: nasty.into(),
         facts: vec![(nasty.into(), nasty.into())],
         figures: vec![figure(Chart::Lines(lines)), figure(Chart::Heat(heat))],
+        report: nasty.into(),
     };
     let text = page.text();
     assert!(!text.contains("<script") && !text.contains('\u{1}'), "{text}");

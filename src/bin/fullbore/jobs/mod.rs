@@ -27,6 +27,7 @@ mod unsupported;
 mod value;
 mod words;
 
+pub use reference::{SHORT as SHORT_HELP, help_all};
 use report::{Report, Said};
 use spec::Job;
 pub use words::checks;
@@ -54,7 +55,7 @@ pub fn front(words: &[OsString]) -> Option<Result<(), Failure>> {
 }
 
 /// A reader that went away is no failure.
-fn print(text: &str) -> Result<(), Failure> {
+pub fn print(text: &str) -> Result<(), Failure> {
     match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             Err(Failure::Setup(format!("this cannot be printed: {error}: is the disk full?")))

@@ -16,7 +16,7 @@ pub fn all(
     script: &Script,
     shown: &[Shown<'_>],
     disks: &[Disk],
-    (now, elapsed): (SystemTime, Duration),
+    (now, elapsed, left): (SystemTime, Duration, Duration),
     bins: bool,
     failure: Option<&Failure>,
 ) -> Value {
@@ -31,7 +31,7 @@ pub fn all(
     if !common.is_empty() {
         all["global options"] = options(common);
     }
-    let jobs = shown.iter().map(|one| job(script, one, shown, elapsed, bins));
+    let jobs = shown.iter().map(|one| job(script, one, shown, (elapsed, left), bins));
     all["jobs"] = jobs.collect();
     all["disk_util"] = disks.iter().map(disk).collect();
     all["fullbore"] = json!({
@@ -50,7 +50,13 @@ fn options(settings: &[Setting]) -> Value {
         .into()
 }
 
-fn job(script: &Script, one: &Shown<'_>, all: &[Shown<'_>], elapsed: Duration, bins: bool) -> Value {
+fn job(
+    script: &Script,
+    one: &Shown<'_>,
+    all: &[Shown<'_>],
+    (elapsed, left): (Duration, Duration),
+    bins: bool,
+) -> Value {
     let (counts, spread) = (&one.counts, &one.counts.spread);
     let total = counts.ways.iter().map(|way| way.ios).sum();
     let ran = one.timing.sum.as_secs_f64().max(1e-9);
@@ -59,7 +65,7 @@ fn job(script: &Script, one: &Shown<'_>, all: &[Shown<'_>], elapsed: Duration, b
         "jobname": one.job.name,
         "groupid": one.group,
         "error": one.failed.as_ref().map_or(0, |(errno, _)| *errno),
-        "eta": 0,
+        "eta": left.as_secs_f64().ceil() as u64,
         "elapsed": elapsed.as_secs() + 1,
         "job options": options(script.sections.get(one.number).map_or(&[], |section| &section.own)),
         "read": way(one, READ, all, bins),

@@ -12,12 +12,12 @@ use super::run::section::Section;
 use super::run::stats::{READ, WRITE};
 use super::script::{Script, Setting};
 use super::spec::Job;
-use super::value;
 use crate::ceilings;
 use crate::failure::Failure;
 use crate::honest::Counted;
 use crate::pairs::Beside;
 use crate::sink;
+use crate::sweep::Sweep;
 use crate::timeline::{Tape, Timeline};
 
 mod csv;
@@ -26,21 +26,15 @@ mod fiojson;
 mod normal;
 mod numbers;
 mod page;
+mod said;
 mod shown;
 mod swept;
 
 use eta::Eta;
 pub use eta::Moment;
+use said::Form;
+pub use said::Said;
 pub use shown::{Beyond, Facts, Lane, Shown, Timing};
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
-    Normal,
-    Json,
-    JsonPlus,
-    Csv,
-    Html,
-}
 
 /// The report of a run, and where it goes.
 pub struct Report<'a> {
@@ -57,39 +51,21 @@ pub struct Report<'a> {
     /// How often a full report is written, and when it was.
     every: Option<Duration>,
     reported: Instant,
+    /// How long what runs still takes.
+    left: Duration,
     eta: Eta,
     timeline: Option<Timeline>,
     /// What is said of it.
     traced: String,
 }
 
-/// Shorter makes reports that are mostly about reports.
-const LEAST_INTERVAL: Duration = Duration::from_millis(500);
-
-/// What the command line says of the report.
-pub struct Said {
-    forms: Vec<Form>,
-    every: Option<Duration>,
-    eta: Eta,
-}
-
-impl Said {
-    /// Reads it, before anything is made.
-    pub fn of(script: &Script) -> Result<Self, Failure> {
-        let forms = script.run_setting("output-format").map(|setting| setting.parse(forms)).transpose()?;
-        let every =
-            script.run_setting("status-interval").map(|setting| match setting.parse(value::time)? {
-                time if time < LEAST_INTERVAL => Err(setting.refuse("give 500ms or more")),
-                time => Ok(time),
-            });
-        let forms = forms.unwrap_or_else(|| vec![Form::Normal]);
-        Ok(Self { forms, every: every.transpose()?, eta: Eta::new(script)? })
-    }
-}
-
 impl<'a> Report<'a> {
     pub fn new(script: &'a Script, jobs: &'a [Job]) -> Result<Self, Failure> {
         let Said { forms, every, eta } = Said::of(script)?;
+        if forms.iter().all(|form| *form == Form::Csv) {
+            let any = |what: fn(&Job) -> bool| jobs.iter().any(what);
+            sink::warn_of_rows_alone(any(|job| job.compare.is_some()), any(|job| job.ceilings));
+        }
         let mut taken: Vec<PathBuf> = script.files.clone();
         for job in jobs {
             taken.extend((0..job.numjobs).flat_map(|clone| files::names(job, clone)));
@@ -113,6 +89,7 @@ impl<'a> Report<'a> {
             began: Instant::now(),
             every,
             reported: Instant::now(),
+            left: Duration::ZERO,
             eta,
             timeline: script.run_setting("timeline").map(timeline).transpose()?,
             traced: String::new(),
@@ -136,12 +113,14 @@ impl<'a> Report<'a> {
     }
 
     /// Writes one: of what has ended, and of what runs.
-    pub fn status(&mut self, running: Vec<Shown<'a>>) -> Result<(), Failure> {
+    pub fn status(&mut self, running: Vec<Shown<'a>>, left: Duration) -> Result<(), Failure> {
         self.reported = Instant::now();
         self.clear_progress();
         let ended = self.shown.len();
         self.shown.extend(running);
+        self.left = left;
         let text = self.text(None);
+        self.left = Duration::ZERO;
         self.shown.truncate(ended);
         self.put(&text)
     }
@@ -188,18 +167,22 @@ impl<'a> Report<'a> {
         let sweep = self.sweep();
         for form in &self.forms {
             match form {
-                Form::Normal => {
-                    text += &(normal::body(&self.shown, sweep.as_ref(), &self.disks)
-                        + &self.beyond_lines()
-                        + &self.traced);
-                }
+                Form::Normal => text += &self.lines(sweep.as_ref()),
                 Form::Json => text += &format!("{:#}\n", self.json(false, failure)),
                 Form::JsonPlus => text += &format!("{:#}\n", self.json(true, failure)),
                 Form::Csv => text += &csv::table(&self.shown),
-                Form::Html => text += &page::page(&self.shown, sweep.as_ref(), failure).text(),
+                Form::Html => {
+                    text +=
+                        &page::page(&self.shown, sweep.as_ref(), failure, self.lines(sweep.as_ref())).text()
+                }
             }
         }
         text
+    }
+
+    /// What people read.
+    fn lines(&self, sweep: Option<&Sweep>) -> String {
+        normal::body(&self.shown, sweep, &self.disks) + &self.beyond_lines() + &self.traced
     }
 
     /// The fastest of a job's reports, in 10^9 bytes a second.
@@ -261,7 +244,7 @@ impl<'a> Report<'a> {
             self.script,
             &self.shown,
             &self.disks,
-            (SystemTime::now(), self.began.elapsed()),
+            (SystemTime::now(), self.began.elapsed(), self.left),
             bins,
             failure,
         )
@@ -283,16 +266,4 @@ impl<'a> Report<'a> {
     pub fn clear_progress(&mut self) {
         self.eta.clear();
     }
-}
-
-fn forms(text: &str) -> Result<Vec<Form>, String> {
-    let one = |word: &str| match word.trim() {
-        "normal" => Ok(Form::Normal),
-        "json" => Ok(Form::Json),
-        "json+" => Ok(Form::JsonPlus),
-        "csv" => Ok(Form::Csv),
-        "html" => Ok(Form::Html),
-        other => Err(format!("`{other}` is none of normal, json, json+, csv, html")),
-    };
-    text.split(',').map(one).collect()
 }

@@ -14,7 +14,8 @@ use crate::units::{self, human, nanos};
 const GB: f64 = 1e9;
 const NAMES: [&str; 2] = ["read", "write"];
 
-pub fn page(shown: &[Shown<'_>], sweep: Option<&Sweep>, failure: Option<&Failure>) -> Page {
+/// `report`: the same in lines.
+pub fn page(shown: &[Shown<'_>], sweep: Option<&Sweep>, failure: Option<&Failure>, report: String) -> Page {
     let mut names: Vec<&str> = Vec::new();
     for name in shown.iter().map(|one| one.job.name.as_str()) {
         if !names.contains(&name) {
@@ -23,7 +24,8 @@ pub fn page(shown: &[Shown<'_>], sweep: Option<&Sweep>, failure: Option<&Failure
     }
     let mut figures: Vec<_> = sweep.map(Sweep::figure).into_iter().collect();
     figures.extend([over_time(shown), latency(shown), occupancy(shown)]);
-    Page { title: format!("fullbore bench: {}", names.join(", ")), facts: facts(shown, failure), figures }
+    let title = format!("fullbore bench: {}", names.join(", "));
+    Page { title, facts: facts(shown, failure), figures, report }
 }
 
 fn facts(shown: &[Shown<'_>], failure: Option<&Failure>) -> Vec<(String, String)> {
@@ -140,7 +142,7 @@ fn latency(shown: &[Shown<'_>]) -> Figure {
         id: "latency",
         title: "Latency of objects".into(),
         caption: "The share of objects that took no longer, from submission to completion.".into(),
-        chart: Chart::Lines(Lines::of_latency(lines)),
+        chart: Chart::Lines(Lines::of_latency(lines, "objects")),
         table,
     }
 }

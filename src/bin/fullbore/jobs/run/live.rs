@@ -52,6 +52,13 @@ pub struct State {
     pub failed: Option<(i32, Failure)>,
 }
 
+impl State {
+    /// How long it counts already.
+    pub fn ran(&self) -> Duration {
+        self.from.filter(|_| !self.ramping).map_or(Duration::ZERO, |from| from.elapsed())
+    }
+}
+
 /// A clone as others see it.
 #[derive(Debug, Default)]
 pub struct Live {

@@ -29,7 +29,7 @@ mod worker;
 
 use disks::Disks;
 use files::Made;
-use live::Live;
+use live::{Live, State};
 use section::{Look, Section};
 use unit::Unit;
 use worker::Worker;
@@ -165,7 +165,7 @@ fn one_wave<'a>(
             }
             if report.wants_status() && written.is_ok() {
                 let shown = units.iter().map(|unit| unit.shown(jobs, &sections, &lives, &watch)).collect();
-                written = report.status(shown);
+                written = report.status(shown, left(jobs, wave, &lives));
             }
             if report.eta().is_due() {
                 report.eta().show(moment(jobs, wave, &lives));
@@ -198,23 +198,41 @@ fn moment(jobs: &[Job], wave: &Wave, lives: &[Vec<Live>]) -> Moment {
                 moment.ios[way] += counts.ios;
             }
             moment.flying += live.flying.load(Ordering::Relaxed);
-            let by_time = state.from.zip(job.runtime).map(|(from, time)| {
-                let ran = if state.ramping { Duration::ZERO } else { from.elapsed() };
-                ran.as_secs_f64() / time.as_secs_f64()
-            });
-            let by_bytes = state.counts.bytes() as f64 / state.planned.max(1) as f64;
             if state.ended.is_none() {
                 moment.running += 1;
                 moment.letters.push(letter(job));
             }
-            let part =
-                if state.ended.is_some() { 1.0 } else { by_time.map_or(by_bytes, |time| time.max(by_bytes)) };
-            done += part.min(1.0);
+            done += part(job, &state);
             known += 1;
         }
     }
     moment.done = (known > 0).then(|| done / f64::from(known));
     moment
+}
+
+/// How much of a clone's run is over, between 0 and 1.
+fn part(job: &Job, state: &State) -> f64 {
+    if state.ended.is_some() {
+        return 1.0;
+    }
+    let by_time = job.runtime.map(|time| state.ran().as_secs_f64() / time.as_secs_f64());
+    let by_bytes = state.counts.bytes() as f64 / state.planned.max(1) as f64;
+    by_time.map_or(by_bytes, |time| time.max(by_bytes)).min(1.0)
+}
+
+/// How long the running jobs still take, as far as can be known: the last of them ends the wave.
+fn left(jobs: &[Job], wave: &Wave, lives: &[Vec<Live>]) -> Duration {
+    let of = |job: &Job, live: &Live| {
+        let state = live.state();
+        let part = part(job, &state);
+        let left = if part > 0.0 { state.ran().as_secs_f64() * (1.0 - part) / part } else { 0.0 };
+        Duration::try_from_secs_f64(left).unwrap_or_default()
+    };
+    let each = wave.iter().zip(lives).flat_map(|(&(number, _), lives)| {
+        let job = &jobs[number];
+        lives.iter().map(move |live| of(job, live))
+    });
+    each.max().unwrap_or_default()
 }
 
 /// As fio has them: capital in order, small at random; M for a mix.
