@@ -7,14 +7,13 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use nix::sys::resource::UsageWho;
 use serde_json::Value;
 
 use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::stop;
 use crate::threads::refused;
-use crate::work::{Spent, cpu};
+use crate::work::Spent;
 
 /// Buffers that a ring can register.
 pub const MOST_BUFFERS: u64 = 16 << 10;
@@ -35,15 +34,6 @@ pub enum FioEngine {
     Ring,
     /// The same, of NVMe passthrough commands.
     Passthrough,
-}
-
-impl FioEngine {
-    /// fio's count leaves out the kernel's workers, which have the commands to tmpfs and its like. That of its whole process has
-    /// them, and its start, some hundredths of a second; the other ways have no workers.
-    fn counted(self, run: Run, all: Duration, bytes: u64) -> Run {
-        let cpu_s_per_gib = all.as_secs_f64() / (bytes as f64 / (1u64 << 30) as f64);
-        if self == FioEngine::Ring { Run { cpu_s_per_gib, ..run } } else { run }
-    }
 }
 
 /// What a job measured.
@@ -146,7 +136,6 @@ impl Fio {
 
     /// Runs a job and answers what it measured.
     fn run(&self, job: &FioJob) -> Result<Run, Failure> {
-        let before = cpu(UsageWho::RUSAGE_CHILDREN)?;
         let mut command = Command::new(&self.program);
         command.args(job.arguments()).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child =
@@ -171,10 +160,7 @@ impl Fio {
             stop::check()?;
             let (out, err) = (out.join().unwrap_or_default(), err.join().unwrap_or_default());
             match measured(&out) {
-                Ok(run) if status.success() => {
-                    let all = cpu(UsageWho::RUSAGE_CHILDREN)?.saturating_sub(before);
-                    Ok(job.engine.counted(run, all, job.total))
-                }
+                Ok(run) if status.success() => Ok(run),
                 result => {
                     let said = err.lines().chain(out.lines()).find(|line| line.starts_with("fio: "));
                     let found = || result.err().map_or(status.to_string(), |why| format!("{why} ({status})"));
@@ -293,13 +279,6 @@ mod tests {
         for bad in ["", "{", "{}", r#"{"jobs": [{"error": 5, "read": {}}]}"#, r#"{"jobs": [{"error": 0}]}"#] {
             assert!(measured(bad).is_err(), "{bad}");
         }
-    }
-
-    #[test]
-    fn kernel_workers_of_a_ring_are_counted() {
-        let (run, all) = (Run { gbps: 2.0, cpu_s_per_gib: 0.01 }, Duration::from_millis(600));
-        assert_eq!(FioEngine::Ring.counted(run, all, 2 << 30), Run { cpu_s_per_gib: 0.3, ..run });
-        assert_eq!(FioEngine::Passthrough.counted(run, all, 2 << 30), run);
     }
 
     #[test]

@@ -254,16 +254,12 @@ pub struct Clocks {
 
 impl Clocks {
     pub fn start() -> Result<Self, Failure> {
-        Ok(Self { started: SystemTime::now(), cpu: cpu(UsageWho::RUSAGE_SELF)?, wall: Instant::now() })
+        Ok(Self { started: SystemTime::now(), cpu: cpu()?, wall: Instant::now() })
     }
 
     pub fn stop(&self) -> Result<Spent, Failure> {
         let wall = self.wall.elapsed();
-        Ok(Spent {
-            started: Some(self.started),
-            wall,
-            cpu: cpu(UsageWho::RUSAGE_SELF)?.saturating_sub(self.cpu),
-        })
+        Ok(Spent { started: Some(self.started), wall, cpu: cpu()?.saturating_sub(self.cpu) })
     }
 }
 
@@ -291,9 +287,9 @@ impl Spent {
     }
 }
 
-/// CPU time of the process, or of its children that ended. The kernel's io_uring workers are threads of theirs and count.
-pub fn cpu(of: UsageWho) -> Result<Duration, Failure> {
-    let usage = getrusage(of).map_err(Failure::setup)?;
+/// CPU time of the process. The kernel's io_uring workers are threads of it and count.
+fn cpu() -> Result<Duration, Failure> {
+    let usage = getrusage(UsageWho::RUSAGE_SELF).map_err(Failure::setup)?;
     let [user, system] = [usage.user_time(), usage.system_time()];
     let micros = (user.tv_sec() + system.tv_sec()) * 1_000_000 + user.tv_usec() + system.tv_usec();
     Ok(Duration::from_micros(micros.unsigned_abs()))
