@@ -14,6 +14,8 @@ pub struct Pairs {
     /// It may have found the device and memory cold, and counts for nothing.
     pub first: Option<(Run, Run)>,
     pub rest: Vec<(Run, Run)>,
+    /// Kernel workers serve the file, and fio's CPU time is of its jobs' threads alone: ours is no multiple of it.
+    pub workers: bool,
 }
 
 /// What pairs come to: medians, their ratio, and the ends of the ratios of the single pairs.
@@ -58,6 +60,20 @@ impl Pairs {
 
     pub fn cpu(&self) -> Ratio {
         self.ratio(|run| run.cpu_s_per_gib)
+    }
+
+    pub fn cpu_ratio(&self) -> Option<f64> {
+        (!self.workers).then(|| self.cpu().ratio)
+    }
+
+    /// The CPU time of both, a line for people.
+    pub fn cpu_line(&self, rival: &str) -> String {
+        let Ratio { ours, theirs, ratio, least, most } = self.cpu();
+        let both = format!("  CPU s/GiB: engine {ours:.3}, {rival} {theirs:.3}");
+        if self.workers {
+            return format!("{both} without the kernel workers that read for it: no ratio");
+        }
+        format!("{both}: ratio {ratio:.2} (pairs {least:.2} to {most:.2})")
     }
 }
 
@@ -107,7 +123,7 @@ impl Beside {
     /// A few lines for people.
     pub fn lines(&self) -> Vec<String> {
         let spread = |r: &Ratio| format!("{:.2} (pairs {:.2} to {:.2})", r.ratio, r.least, r.most);
-        let (rate, cpu, rival) = (self.pairs.rate(), self.pairs.cpu(), &self.rival);
+        let (rate, rival) = (self.pairs.rate(), &self.rival);
         let memory = match self.footprint {
             [ours, theirs] if ours == theirs => format!("{} of memory both", human(ours)),
             [ours, theirs] => format!("{} of memory and {}", human(ours), human(theirs)),
@@ -120,7 +136,7 @@ impl Beside {
                 rate.theirs,
                 spread(&rate)
             ),
-            format!("  CPU s/GiB: engine {:.3}, {rival} {:.3}: ratio {}", cpu.ours, cpu.theirs, spread(&cpu)),
+            self.pairs.cpu_line(rival),
             self.pairs.first_line(rival),
         ]
     }
@@ -141,7 +157,7 @@ impl Beside {
             "ratio_max": rate.most,
             "ours_cpu_s_per_gib": cpu.ours,
             "theirs_cpu_s_per_gib": cpu.theirs,
-            "cpu_ratio": cpu.ratio,
+            "cpu_ratio": self.pairs.cpu_ratio(),
             "first": self.pairs.first.as_ref().map(pair),
             "pairs": self.pairs.rest.iter().map(pair).collect::<Vec<_>>(),
         })

@@ -174,7 +174,11 @@ fn beside_fio(section: &Section<'_>, theirs: &FioJob, which: &str) -> Result<Bes
         short(theirs.bs)
     );
     let memory = [objects as u64 * job.bs, theirs.footprint()];
-    Beside::of((fio.version.clone(), how, memory), || ours(section), || watched(&fio, theirs))
+    let mut beside =
+        Beside::of((fio.version.clone(), how, memory), || ours(section), || watched(&fio, theirs))?;
+    let mut targets = section.parts.iter().flat_map(|part| &part.targets);
+    beside.pairs.workers = targets.any(|target| section.engine.facts(target).kernel_workers);
+    Ok(beside)
 }
 
 fn run_of(spent: Spent, bytes: u64) -> Run {
