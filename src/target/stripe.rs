@@ -54,6 +54,7 @@ pub fn stripe(members: Vec<Arc<TargetInner>>, size: u64, engine: u64) -> Result<
     }
     let mut target = TargetInner::bare(&name, engine, first.kind, first.geometry, total);
     (target.direct, target.writable, target.polled) = (first.direct, first.writable, first.polled);
+    target.punts = members.iter().any(|member| member.punts);
     target.unfixed = members.iter().find_map(|member| member.unfixed.clone());
     let stripe = Stripe { size, members: count as u32 };
     let (parts, groups) = parts(&members);

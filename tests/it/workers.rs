@@ -2,7 +2,7 @@
 
 use crate::support::load::load;
 use crate::support::{build, folders, uring, within};
-use fullbore::{Engine, OpenOptions};
+use fullbore::{Engine, OpenOptions, Transfer};
 use std::time::Duration;
 
 const SIZE: u64 = 32 << 20;
@@ -62,5 +62,29 @@ fn a_command_size_that_was_asked_for_is_kept() {
         assert_eq!((most, commands), (128 << 10, SIZE / (128 << 10)));
         // A unit of eight is begun while fewer than eight are in hand.
         assert!(in_flight <= 15, "{in_flight} in flight");
+    });
+}
+
+/// A stripe of such files is served as they are: it holds as few commands in flight, each with a worker at once.
+#[test]
+fn a_stripe_is_served_as_its_members_are() {
+    if !uring() {
+        return;
+    }
+    within(Duration::from_secs(120), "loads from a stripe over tmpfs", || {
+        let Some(folder) = folders().into_iter().find(|folder| folder.name == "tmpfs") else { return };
+        let paths = ["left", "right"].map(|name| folder.file(name, SIZE, 7));
+        let engine = build(Engine::builder().lanes(1));
+        let members = paths.map(|path| engine.open(&path, OpenOptions::read()).expect("a file of ours"));
+        let stripe = engine.stripe(&members, 1 << 20).expect("two files");
+        let workers = engine.facts(&members[0]).kernel_workers;
+        assert_eq!(engine.facts(&stripe).kernel_workers, workers);
+        let (client, region) =
+            (engine.client().expect("a client"), engine.alloc_host(OBJECT).expect("memory"));
+        let lease = region.lease(0..OBJECT).expect("all of it");
+        let ticket = client.submit(Transfer::read(&stripe).extent(0, lease)).expect("room for a transfer");
+        ticket.wait().expect("a completion").result.expect("the load succeeds");
+        // A unit of two is begun while fewer than four are in hand.
+        assert!(!workers || engine.stats().lanes[0].max_in_flight <= 5, "{:?}", engine.stats().lanes[0]);
     });
 }

@@ -169,7 +169,8 @@ pub fn run(fio: &Fio, rig: &Rig, plan: &Plan, place: &Place) -> Result<Compared,
         // A ring's buffers are as many as fit in ours.
         let memory = if job.engine == FioEngine::Passthrough { job.footprint() } else { footprint };
         let ours = Ours::beside(rig, plan, iodepth, memory)?;
-        rivals.push(Rival { job, ours: ours.objects(plan), pairs: Pairs::default() });
+        let pairs = Pairs { workers: rig.engine.facts(&rig.target).kernel_workers, ..Pairs::default() };
+        rivals.push(Rival { job, ours: ours.objects(plan), pairs });
         beside.push(ours);
     }
     let whole = Ours { cut: None, iodepth };

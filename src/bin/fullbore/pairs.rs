@@ -14,6 +14,8 @@ pub struct Pairs {
     /// It may have found the device and memory cold, and counts for nothing.
     pub first: Option<(Run, Run)>,
     pub rest: Vec<(Run, Run)>,
+    /// Kernel workers serve the file, and fio's CPU time is of its jobs' threads alone: ours is no multiple of it.
+    pub workers: bool,
 }
 
 /// What pairs come to: medians, their ratio, and the ends of the ratios of the single pairs.
@@ -66,6 +68,20 @@ impl Pairs {
     pub fn cpu(&self) -> Ratio {
         self.ratio(|run| run.cpu_s_per_gib)
     }
+
+    pub fn cpu_ratio(&self) -> Option<f64> {
+        (!self.workers).then(|| self.cpu().ratio)
+    }
+
+    /// The CPU time of both, a line for people.
+    pub fn cpu_line(&self, rival: &str) -> String {
+        let cpu = self.cpu();
+        let both = format!("  CPU s/GiB: engine {:.3}, {rival} {:.3}", cpu.ours, cpu.theirs);
+        if self.workers {
+            return format!("{both} without the kernel workers that read for it: no ratio");
+        }
+        format!("{both}: ratio {}", cpu.words())
+    }
 }
 
 /// Objects in flight, and the bytes of one, that land in so much memory: `objects` of `bs`, or where these need more, about as
@@ -113,7 +129,7 @@ impl Beside {
 
     /// A few lines for people.
     pub fn lines(&self) -> Vec<String> {
-        let (rate, cpu, rival) = (self.pairs.rate(), self.pairs.cpu(), &self.rival);
+        let (rate, rival) = (self.pairs.rate(), &self.rival);
         let memory = match self.footprint {
             [ours, theirs] if ours == theirs => format!("{} of memory both", human(ours)),
             [ours, theirs] => format!("{} of memory and {}", human(ours), human(theirs)),
@@ -126,7 +142,7 @@ impl Beside {
                 rate.theirs,
                 rate.words()
             ),
-            format!("  CPU s/GiB: engine {:.3}, {rival} {:.3}: ratio {}", cpu.ours, cpu.theirs, cpu.words()),
+            self.pairs.cpu_line(rival),
             self.pairs.first_line(rival),
         ]
     }
@@ -147,7 +163,7 @@ impl Beside {
             "ratio_max": rate.most,
             "ours_cpu_s_per_gib": cpu.ours,
             "theirs_cpu_s_per_gib": cpu.theirs,
-            "cpu_ratio": cpu.ratio,
+            "cpu_ratio": self.pairs.cpu_ratio(),
             "first": self.pairs.first.as_ref().map(pair),
             "pairs": self.pairs.rest.iter().map(pair).collect::<Vec<_>>(),
         })

@@ -11,7 +11,7 @@ impl Compared {
     /// A few lines for people.
     pub fn lines(&self) -> Vec<String> {
         let best = &self.rivals[0];
-        let (rate, cpu, serial) = (best.pairs.rate(), best.pairs.cpu(), self.serial.rate());
+        let (rate, serial) = (best.pairs.rate(), self.serial.rate());
         let of = |job: &FioJob| {
             let memory = human(job.footprint());
             format!("{} of {} x {} ({memory})", count(job.jobs, "job"), job.depth, short(job.bs))
@@ -32,12 +32,7 @@ impl Compared {
             rate.theirs,
             rate.words()
         ));
-        lines.push(format!(
-            "  CPU s/GiB: engine {:.3}, fio {:.3}: ratio {}",
-            cpu.ours,
-            cpu.theirs,
-            cpu.words()
-        ));
+        lines.push(best.pairs.cpu_line("fio"));
         for rival in &self.rivals[1..] {
             let (rate, cpu) = (rival.pairs.rate(), rival.pairs.cpu());
             lines.push(format!(
@@ -102,7 +97,7 @@ impl Compared {
             "ratio_max": rate.most,
             "fio_cpu_s_per_gib": cpu.theirs,
             "ours_cpu_s_per_gib": cpu.ours,
-            "cpu_ratio": cpu.ratio,
+            "cpu_ratio": best.pairs.cpu_ratio(),
             "hot_fio_gbps": self.hot.map(|(_, gbps)| gbps),
             "fio_version": self.version,
             "iodepth": self.iodepth,
@@ -176,6 +171,15 @@ mod tests {
     }
 
     #[test]
+    fn there_is_no_ratio_of_what_is_counted_on_one_side_alone() {
+        let mut compared = compared();
+        compared.rivals[0].pairs.workers = true;
+        let (lines, json) = (compared.lines().join("\n"), compared.json());
+        assert!(lines.contains("fio 0.250 without the kernel workers that read for it: no ratio"), "{lines}");
+        assert_eq!((&json["cpu_ratio"], json["ours_cpu_s_per_gib"].as_f64()), (&Value::Null, Some(0.25)));
+    }
+
+    #[test]
     fn people_and_programs_read_the_same_numbers() {
         let lines = compared().lines().join("\n");
         assert!(lines.contains("ratio 1.00 (pairs 1.00 to 2.00)"), "{lines}");
@@ -183,7 +187,7 @@ mod tests {
             lines.contains("8 objects of 20m in flight (160 MiB), 2 jobs of 640 x 128k (160 MiB)"),
             "{lines}"
         );
-        assert!(lines.contains("CPU s/GiB: engine 0.250, fio 0.250"), "{lines}");
+        assert!(lines.contains("CPU s/GiB: engine 0.250, fio 0.250: ratio"), "{lines}");
         let json = compared().json();
         assert_eq!((json["ratio"].as_f64(), json["hot_fio_gbps"].as_f64()), (Some(1.0), Some(9.0)));
         assert_eq!((json["cpu_ratio"].as_f64(), json["fio_cpu_s_per_gib"].as_f64()), (Some(1.0), Some(0.25)));

@@ -179,6 +179,9 @@ impl Sweep {
 
     /// The table, with a bar for each rate: the curve. Where the ceiling is known, a `|` stands at it.
     pub fn table(&self) -> String {
+        if self.rows.is_empty() {
+            return String::new(); // it ended within the first value
+        }
         let most = self.rows.iter().map(|row| row.gbps().max(row.limits().map_or(0.0, |it| it.binds().1)));
         let most = most.fold(0.0, f64::max);
         let width = |of: fn(&Row) -> &str, title: &str| {

@@ -172,7 +172,11 @@ fn beside_fio(section: &Section<'_>, theirs: &FioJob, which: &str) -> Result<Bes
         short(theirs.bs)
     );
     let memory = [objects as u64 * job.bs, theirs.footprint()];
-    Beside::of((fio.version.clone(), how, memory), || ours(section), || fio.watched(theirs, "fio"))
+    let mut beside =
+        Beside::of((fio.version.clone(), how, memory), || ours(section), || fio.watched(theirs, "fio"))?;
+    let mut targets = section.parts.iter().flat_map(|part| &part.targets);
+    beside.pairs.workers = targets.any(|target| section.engine.facts(target).kernel_workers);
+    Ok(beside)
 }
 
 /// The job once more, by the engine.
