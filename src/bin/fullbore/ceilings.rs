@@ -185,7 +185,9 @@ impl Ceilings {
         let (which, _) = self.binds();
         let link = match self.link() {
             None => "no link: host memory".into(),
-            Some(link) => format!("link {link:.3} GB/s (pinned copies to {} GPU)", self.links.len()),
+            Some(link) => {
+                format!("link {link:.3} GB/s (pinned copies to {})", count(self.links.len() as u64, "GPU"))
+            }
         };
         let others = self.passed(best).map_or_else(String::new, |why| format!(" ({why})"));
         format!(

@@ -86,8 +86,9 @@ impl<'a> Report<'a> {
     pub fn add(&mut self, row: Row) {
         self.say(&[line(&row)]);
         // Of host memory it is waiting alone, which p50 shows.
+        let whose = if self.plan.requests.is_some() { "a request's" } else { "an object's" };
         let split =
-            self.plan.memory.on_gpu().then(|| format!("  of an object's time: {}", row.outcome.split.line()));
+            self.plan.memory.on_gpu().then(|| format!("  of {whose} time: {}", row.outcome.split.line()));
         self.say(split.as_slice());
         let probe = self.plan.requests.as_ref().is_some_and(|requests| requests.probe);
         let looped = row.outcome.looped.as_ref();
