@@ -46,6 +46,14 @@ impl Sub for Usage {
 }
 
 impl Usage {
+    /// The same with its time as the scheduler has it: ticks, of 10 ms, miss a thread that runs for less at a time.
+    fn lasting(self, nanos: Option<u64>) -> Self {
+        let Some(seconds) = nanos.map(|nanos| nanos as f64 / 1e9) else { return self };
+        let ticked = self.user + self.system;
+        let user = if ticked > 0.0 { seconds * self.user / ticked } else { 0.0 };
+        Self { user, system: seconds - user, ..self }
+    }
+
     /// A part of it, between 0 and 1.
     pub fn part(self, part: f64) -> Self {
         let of = |n: u64| (n as f64 * part).round() as u64;
@@ -96,9 +104,15 @@ pub fn of_threads(threads: &[u32]) -> Usage {
     let ticks = auxv(17).unwrap_or(100) as f64; // AT_CLKTCK
     let one = |thread: &u32| {
         let read = |file: &str| fs::read_to_string(format!("/proc/self/task/{thread}/{file}")).ok();
-        parse(&read("stat")?, &read("status").unwrap_or_default(), ticks)
+        let usage = parse(&read("stat")?, &read("status").unwrap_or_default(), ticks)?;
+        Some(usage.lasting(nanos(&read("schedstat").unwrap_or_default())))
     };
     threads.iter().filter_map(one).fold(Usage::default(), Usage::add)
+}
+
+/// Nanoseconds on a CPU, where the kernel counts them (CONFIG_SCHED_INFO).
+fn nanos(schedstat: &str) -> Option<u64> {
+    schedstat.split_whitespace().next()?.parse().ok().filter(|&nanos| nanos > 0)
 }
 
 fn parse(stat: &str, status: &str, ticks: f64) -> Option<Usage> {
@@ -134,6 +148,11 @@ mod tests {
         let usage = parse(stat, status, 100.0).unwrap();
         assert_eq!(usage, Usage { user: 2.5, system: 0.5, switches: 9, major: 3, minor: 11 });
         assert_eq!(usage.part(0.5), Usage { user: 1.25, system: 0.25, switches: 5, major: 2, minor: 6 });
+        let lasting = usage.lasting(nanos("6000000000 12 3"));
+        assert_eq!((lasting.user, lasting.system, lasting.switches), (5.0, 1.0, 9));
+        let short = Usage::default().lasting(nanos("3000000 1 1"));
+        assert_eq!((short.user, short.system), (0.0, 0.003));
+        assert_eq!((nanos("0 0 0"), nanos(""), usage.lasting(None)), (None, None, usage));
         assert!(parse("nothing", "", 100.0).is_none());
     }
 
