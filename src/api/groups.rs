@@ -192,6 +192,7 @@ impl Shared {
                 depth: place.depth as usize,
                 command_size: self.settings.command_sizes.largest(),
                 first_generation: 0,
+                spread: self.allowed.len() >= 2 * places.len(),
             };
             let (number, cpus) = (first + number, place.cpus.clone());
             let spec = LaneSpec { number, kind, options, cpus, grace: self.settings.grace };

@@ -119,7 +119,7 @@ pub struct Facts {
     /// It can be opened with `OpenOptions::polled`.
     pub polls: bool,
     /// The file system cannot be asked without blocking: threads of the kernel carry out the commands: of reads one
-    /// for each that a lane has in flight, four or five.
+    /// for each that a lane has in flight, four or five, where there are two CPUs or more a lane.
     pub kernel_workers: bool,
     /// Why registered buffers are not used, if they are not: tried when it was opened.
     pub unregistered: Option<String>,

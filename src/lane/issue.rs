@@ -237,7 +237,7 @@ impl<Q: Queue> Lane<Q> {
         let offset = command.offset + slot.done as u64;
         let mut request = target.encode(op, offset, window, buffer, user_data);
         // Reads copy side by side; writes to a file take turns at its lock, and workers would only wait there.
-        request.aside = slot.shallow && op == Op::Read;
+        request.aside = self.options.spread && slot.shallow && op == Op::Read;
         if self.queue.push(&request) {
             self.queued += 1;
         } else {

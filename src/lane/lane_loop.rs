@@ -23,6 +23,9 @@ pub struct LaneOptions {
     pub command_size: u32,
     /// Generation that command slots begin with (tests begin near the wrap).
     pub first_generation: u32,
+    /// Reads that cannot be asked for without blocking have a kernel worker each at once, not one for all: there are CPUs
+    /// for two threads a lane.
+    pub spread: bool,
 }
 
 /// A unit that the lane works on.

@@ -144,7 +144,7 @@ struct World {
 impl World {
     fn new(fault: Fault) -> World {
         let core = Arc::new(Core::new(ROOM, Arc::new(Regions::default()), Clock::Real(Instant::now())));
-        let options = LaneOptions { depth: 8, command_size: COMMAND, first_generation: 0 };
+        let options = LaneOptions { depth: 8, command_size: COMMAND, first_generation: 0, spread: true };
         let cpus = CpuSet::of_process().expect("CPUs");
         let spec = |number| LaneSpec {
             number,

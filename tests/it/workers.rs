@@ -8,7 +8,7 @@ use std::time::Duration;
 const SIZE: u64 = 32 << 20;
 const OBJECT: usize = 4 << 20;
 
-/// Loads the file and checks it. Answers commands, most in flight and kernel workers of the one lane, and the most bytes
+/// Loads the file by one lane and checks it. Answers commands, most in flight and kernel workers of the one lane, and the most bytes
 /// that a command may have there.
 fn loaded(command_size: Option<u32>) -> Option<(u64, u64, usize, u32)> {
     let folder = folders().into_iter().find(|folder| folder.name == "tmpfs")?;
@@ -45,7 +45,9 @@ fn several_workers_have_large_commands() {
         assert_eq!((most, commands), (512 << 10, SIZE / (512 << 10)));
         // A unit of two is begun while fewer than four are in hand.
         assert!((2..=5).contains(&in_flight), "{in_flight} in flight");
-        assert!((2..=5).contains(&workers), "{workers} workers for at most 5 commands");
+        // A lane that has one CPU leaves them to one worker.
+        let least = std::thread::available_parallelism().map_or(1, |cpus| cpus.get().min(2));
+        assert!((least..=5).contains(&workers), "{workers} workers for at most 5 commands");
     });
 }
 

@@ -138,6 +138,7 @@ impl World {
             depth: plan.depth,
             command_size: plan.command,
             first_generation: plan.slot_generation,
+            spread: true,
         };
         for (number, inbox) in self.inboxes.iter().enumerate() {
             let (bits, rings) = (slot_bits(plan.depth), rings[number].clone());
