@@ -58,9 +58,9 @@ impl Timeline {
     /// What a section is collected on, of so many tracks: the engine's work from now on.
     pub fn tape(&self, engine: &Engine, name: String, tracks: usize) -> Result<Tape, Failure> {
         engine.record_work(self.each).map_err(Failure::setup)?;
-        // What it did before is forgotten.
-        drop(engine.take_records());
-        Ok(Tape::new(name, self.each, tracks))
+        let tape = Tape::new(name, self.each, tracks);
+        tape.forget(engine);
+        Ok(tape)
     }
 
     pub fn add(&mut self, section: &Section) -> Result<(), Failure> {

@@ -66,6 +66,11 @@ impl Tape {
         self.most
     }
 
+    /// Forgets what the engine did so far: it was before what the timeline is of.
+    pub fn forget(&self, engine: &Engine) {
+        drop(engine.take_records());
+    }
+
     /// All of it, once every track was dropped and the engine is at rest.
     pub fn section(self, engine: &Engine) -> Section {
         let (records, lost) = engine.take_records();
@@ -232,6 +237,13 @@ impl Track {
         if self.landings.len() < self.room {
             self.landings.push(Landing { row: place, objects, begun, ended: now });
         }
+    }
+
+    /// Forgets what ended so far, as [`Tape::forget`] does for the engine.
+    pub fn forget(&mut self) {
+        self.objects.clear();
+        self.landings.clear();
+        (self.used, self.lost) = (0, 0);
     }
 
     fn keep(&mut self, object: Object) {

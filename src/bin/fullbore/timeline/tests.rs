@@ -3,7 +3,7 @@ use std::time::{Duration, Instant};
 
 use super::inside::{self, Inner};
 use super::model::{Landing, Lost, Object, Section, Sort, Work};
-use super::tape::{Aim, Tape};
+use super::tape::{Aim, Tape, Track};
 use super::writer::Writer;
 use crate::direct::Op;
 
@@ -325,6 +325,24 @@ fn tracks_keep_what_there_is_room_for_and_count_the_rest() {
     let kept: Vec<_> = section.objects.iter().map(|one| (one.row, one.id, one.failed)).collect();
     assert_eq!(kept, [(1, 4, true), (2, 1, false), (2, 2, false)], "what never came back has failed");
     assert_eq!(ids, [1, 2, 3, 4]);
+}
+
+#[test]
+fn what_is_forgotten_takes_no_room() {
+    let tape = Tape::new("a".into(), 2, 1);
+    let mut track = tape.track(0, "clone 0");
+    let moved = |track: &mut Track| {
+        let id = track.begin(0, Aim { op: Op::Read, target: "x".into(), offset: 0, bytes: 4096 });
+        track.end_plain(0);
+        id
+    };
+    let before = [moved(&mut track), moved(&mut track), moved(&mut track)];
+    track.forget();
+    let after = [moved(&mut track), moved(&mut track)];
+    drop(track);
+    let section = tape.objects();
+    assert!(section.objects.iter().map(|one| one.id).eq(after), "{before:?} {after:?}");
+    assert_eq!(section.lost, Lost::default());
 }
 
 #[test]

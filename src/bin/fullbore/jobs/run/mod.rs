@@ -148,6 +148,7 @@ fn one_wave<'a>(
             seats.into_iter().zip(workers).map(|(seat, worker)| seat.work(worker)).collect();
         // All are ready, and the first runs are over. Disks and engines are looked at, and then all begin.
         start.wait();
+        tapes.iter().zip(&sections).for_each(|(tape, section)| tape.forget(&section.engine));
         ready();
         let mut units = Unit::of(jobs, wave);
         let mut watch = Watch::new(&sections);

@@ -91,6 +91,8 @@ impl<'a> Worker<'a> {
     /// Runs it. `start`: all clones of the wave are ready, and then begin together.
     pub fn run(mut self, start: &Barrier) {
         let ready = self.section.pin_clone(self.number).and_then(|()| self.prepare());
+        // A first run is apart on the timeline, too.
+        self.track.iter_mut().for_each(Track::forget);
         start.wait();
         start.wait();
         let is_ready = ready.is_ok();
