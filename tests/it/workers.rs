@@ -8,8 +8,8 @@ use std::time::Duration;
 const SIZE: u64 = 32 << 20;
 const OBJECT: usize = 4 << 20;
 
-/// Loads the file by one lane and checks it. Answers commands, most in flight and kernel workers of the one lane, and the most bytes
-/// that a command may have there.
+/// Loads the file by one lane and checks it. Answers commands, most in flight and kernel workers of that lane, and the
+/// most bytes that a command may have there.
 fn loaded(command_size: Option<u32>) -> Option<(u64, u64, usize, u32)> {
     let folder = folders().into_iter().find(|folder| folder.name == "tmpfs")?;
     let path = folder.file("object", SIZE, 7);
