@@ -395,6 +395,11 @@ impl<B> Table<B> {
         lock(&self.entry(claim.handle).fault).is_some()
     }
 
+    /// Whether no entry is taken.
+    pub fn is_idle(&self) -> bool {
+        self.free.len() + self.kept.len() == self.entries.len()
+    }
+
     /// An active transfer whose deadline lies at or before `now`.
     pub fn overdue(&self, index: u32, now: u64) -> Option<(Handle, u64)> {
         let entry = &self.entries[index as usize];
