@@ -110,9 +110,9 @@ def fio(a):
             "fio_best": [f"{f['fio_jobs']} x QD{f['fio_iodepth']}" for f in found], "fio": found[0]["fio"],
             "ratio_in_fios_memory": [rounded(f["ratio"]) for f in found]}
     row("engine / fio io_uring_cmd", [f["ratio"] for f in whole], 0.95, gbps=[rounded(f["ours_gbps"]) for f in whole],
-        fio_gbps=[rounded(f["fio_gbps"]) for f in found], **more)
+        fio_gbps=[rounded(f["theirs_gbps"]) for f in found], **more)
     row("engine / fio io_uring_cmd, CPU s/GiB", [f["cpu_ratio"] for f in whole], 1.0, at_most=True,
-        cpu=[rounded(f["ours_cpu_s_per_gib"]) for f in whole], fio_cpu=[rounded(f["fio_cpu_s_per_gib"]) for f in found])
+        cpu=[rounded(f["ours_cpu_s_per_gib"]) for f in whole], fio_cpu=[rounded(f["theirs_cpu_s_per_gib"]) for f in found])
 
 
 def stripe(a):

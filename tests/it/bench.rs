@@ -40,6 +40,9 @@ pub fn check_compared(compared: &Value, rival: &str) {
         all[all.len() / 2]
     };
     assert_eq!(pairs.len(), 5);
+    for side in ["ours_gbps", "theirs_gbps"] {
+        assert!((median(side) - number(side)).abs() < 1e-9, "the first pair is in no median: {compared:#}");
+    }
     assert!((number("ratio") - median("ours_gbps") / median("theirs_gbps")).abs() < 1e-9, "{compared:#}");
     assert!(number("ratio_min") > 0.0 && number("ratio_min") <= number("ratio_max"), "{compared:#}");
     assert!(compared["first"]["ours_gbps"].as_f64().unwrap() > 0.0, "the first run is apart: {compared:#}");

@@ -2,10 +2,8 @@
 //! another). Rates are printed; whether they are good is for benches/ to say.
 
 use super::support::load::load;
-use super::support::{build, child, eventually, folders, uring};
+use super::support::{build, child, cpus_of, eventually, folders, uring};
 use fullbore::{Engine, OpenOptions};
-use nix::sched::{CpuSet, sched_getaffinity};
-use nix::unistd::Pid;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -86,11 +84,6 @@ fn lane_cpus() -> Vec<String> {
         name.strip_prefix("fullbore-").is_some_and(|number| number.parse::<u32>().is_ok())
     });
     lanes.map(|text| line(&text, "Cpus_allowed_list:")).collect()
-}
-
-fn cpus_of(task: i32) -> Vec<usize> {
-    let set = sched_getaffinity(Pid::from_raw(task)).expect("a mask");
-    (0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap()).collect()
 }
 
 /// A mask of its node, not one CPU: processes would all take the same one.

@@ -17,6 +17,8 @@ pub use content::{POISON, check, fill, first_mismatch, poison, untouched};
 pub use place::{Folder, Loop, folder_of, folders};
 
 use fullbore::{Engine, EngineBuilder, ErrorKind};
+use nix::sched::{CpuSet, sched_getaffinity};
+use nix::unistd::Pid;
 use std::sync::OnceLock;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
@@ -73,6 +75,12 @@ pub fn effective_capabilities() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("CapEff:")).unwrap_or("0");
     u64::from_str_radix(line.trim(), 16).unwrap_or(0)
+}
+
+/// The CPUs that a thread may use; 0 is this one.
+pub fn cpus_of(thread: i32) -> Vec<usize> {
+    let set = sched_getaffinity(Pid::from_raw(thread)).expect("a mask");
+    (0..CpuSet::count()).filter(|&cpu| set.is_set(cpu).expect("a CPU's number")).collect()
 }
 
 /// Names of this process's threads that begin with `prefix`, as the kernel knows them.

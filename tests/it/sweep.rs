@@ -4,9 +4,12 @@ use super::bench::{bench, bench_ok, check_ceilings, check_compared, direct_folde
 use super::doctor::PROGRAM;
 use super::support::cuda::with_cuda;
 use super::support::uring;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 const MIB: u64 = 1 << 20;
 
@@ -118,6 +121,24 @@ fn jobs_and_arms_are_swept_by_one_mechanism() {
     }
 }
 
+/// The last value is larger than the file: nothing is measured, and the words say of which value they are.
+#[test]
+fn a_value_that_cannot_run_is_said_before_another_is_measured() {
+    let Some(folder) = direct_folder() else { return };
+    let name = filename(&folder.file("data", 8 * MIB, 7));
+    for (words, which) in [
+        (&[&name, "--sweep=bs=512k,16m"][..], "with bs=16m: "),
+        (&[&name, "--sweep=bs=512k,16m", "--name=a"], "job a: "),
+        (&[&name, "--bs=512k", "--name=a", "--name=b", "--stonewall", "--size=16m"], "job b: "),
+        (&[&name, "--bs=512k", "--name=a", "--name=b", "--stonewall", "--rw=write"], "allow_destructive"),
+    ] {
+        let out = Command::new(PROGRAM).arg("bench").args(words).output().expect("it runs");
+        let (text, err) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        assert!(out.status.code() == Some(2) && !text.contains("GB/s"), "{words:?}: {err}\n{text}");
+        assert!(err.contains(which) && err.lines().count() == 1, "{words:?}: {err}");
+    }
+}
+
 #[test]
 fn caches_of_models_and_requests_are_swept() {
     let Some(folder) = direct_folder() else { return };
@@ -180,17 +201,18 @@ fn a_made_file_is_that_of_all_values_and_is_removed() {
 }
 
 #[test]
-fn what_ran_is_reported_also_where_a_later_value_cannot() {
+fn what_ran_is_reported_also_where_ctrl_c_ends_a_later_value() {
     let Some(folder) = direct_folder() else { return };
     let name = filename(&folder.file("data", 8 * MIB, 7));
-    let (json, status, err) = bench(&[&name, "--bs=512k", "--iodepth=1", "--sweep=size=4m,1g"]);
-    assert!(status == 2 && err.lines().count() == 1, "{status} {err}");
-    let ours = &json["fullbore"];
-    assert_eq!(
-        (ours["runs"].as_array().map(Vec::len), &ours["sweep"]["values"]),
-        (Some(1), &["4m"][..].into())
-    );
-    assert!(err.contains(ours["error"].as_str().unwrap()), "{err}");
+    let words = ["bench", &name, "--bs=512k", "--sweep=iodepth=1,2", "--time_based", "--runtime=4"];
+    let mut child = Command::new(PROGRAM).args(words).stdout(Stdio::piped()).spawn().expect("it runs");
+    let mut said = BufReader::new(child.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
+    assert!(said.any(|line| line == "iodepth=2:"), "the second value begins");
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).expect("it is there");
+    let rest: Vec<String> = said.collect();
+    assert_eq!(child.wait().expect("an end").code(), Some(130), "{rest:?}");
+    let table: Vec<&String> = rest.iter().skip_while(|line| *line != "Sweep of iodepth:").collect();
+    assert!(table.len() >= 3 && table[2].trim_start().starts_with("engine"), "{rest:?}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Files on a file system that cannot be asked without blocking (tmpfs): threads of the kernel carry out the commands.
 
 use crate::support::load::load;
-use crate::support::{build, folders, uring, within};
+use crate::support::{build, child, cpus_of, folders, uring, within};
 use fullbore::{Engine, OpenOptions, Transfer};
 use std::time::Duration;
 
@@ -45,9 +45,24 @@ fn several_workers_have_large_commands() {
         assert_eq!((most, commands), (512 << 10, SIZE / (512 << 10)));
         // A unit of two is begun while fewer than four are in hand.
         assert!((2..=5).contains(&in_flight), "{in_flight} in flight");
-        // A lane that has one CPU leaves them to one worker.
         let least = std::thread::available_parallelism().map_or(1, |cpus| cpus.get().min(2));
         assert!((least..=5).contains(&workers), "{workers} workers for at most 5 commands");
+    });
+}
+
+/// Where workers would only take turns on one CPU, a lane has one.
+#[test]
+fn a_lane_that_has_one_cpu_has_one_worker() {
+    if !uring() {
+        return;
+    }
+    let cpu = cpus_of(0)[0];
+    child("workers::a_lane_that_has_one_cpu_has_one_worker", &[]).keep_capabilities().on_cpu(cpu).run(|| {
+        let Some((_, in_flight, workers, most)) = loaded(None) else {
+            return eprintln!("skipped: no tmpfs here that kernel workers serve");
+        };
+        assert_eq!((most, workers), (512 << 10, 1));
+        assert!((2..=5).contains(&in_flight), "{in_flight} in flight");
     });
 }
 

@@ -31,6 +31,7 @@ pub fn run(mut plans: Vec<Plan>) -> Result<(), Failure> {
     let Some(first) = plans.first() else { return Ok(()) };
     let fio = plans.iter().any(|plan| plan.compare == Some(Rival::Fio)).then(Fio::find).transpose()?;
     stop::install()?;
+    plans.iter().filter(|plan| plan.swept.is_some()).try_for_each(try_value)?;
     let files = || plans.iter().flat_map(|plan| &plan.files);
     let mut out = Out::open(first, files())?;
     let arms = |plan: &Plan| (plan.depths.len() + usize::from(plan.serial != Some(false))) * plan.repeat;
@@ -50,6 +51,15 @@ pub fn run(mut plans: Vec<Plan>) -> Result<(), Failure> {
     // What ran is reported, also when what came next could not start.
     sheets::finish(&mut out, &common.sheets, failure.as_ref())?;
     failure.map_or(Ok(()), Err)
+}
+
+/// Whether a value of a sweep can run: said before another is measured. A file that would be made goes again, empty.
+fn try_value(plan: &Plan) -> Result<(), Failure> {
+    let tried = rig::engine(plan).and_then(|engine| Place::of(plan, &engine));
+    tried.map(drop).map_err(|failure| match (failure, &plan.swept) {
+        (Failure::Setup(why), Some((key, value))) => Failure::Setup(format!("with {key}={value}: {why}")),
+        (failure, _) => failure,
+    })
 }
 
 /// What the values of a sweep have in common.

@@ -31,14 +31,7 @@ struct Rival {
     job: FioJob,
     /// Objects of ours in flight, and the bytes of one.
     ours: (usize, u64),
-    pairs: Pairs,
-}
-
-impl Rival {
-    /// Bytes of memory that ours lands in, and fio.
-    fn footprint(&self) -> [u64; 2] {
-        [self.ours.0 as u64 * self.ours.1, self.job.footprint()]
-    }
+    beside: Beside,
 }
 
 /// The engine as it runs beside one of fio's ways: with the plan's objects, or with smaller ones and a pool of their own.
@@ -108,13 +101,13 @@ pub fn with_serial(rig: &Rig, plan: &Plan, place: &Place) -> Result<Beside, Fail
             |slot: usize, at: At<'_>| plain_loop::item(&plain, plan, (&rig.parts, &mut pool[slot]), at);
         plain_loop::run(plan, slots, &feed, load).map(|run| run_of(&run))
     };
-    Beside::of(("serial".into(), how, [rig.pool.footprint(slots); 2]), ours, theirs)
+    let footprint = [rig.pool.footprint(slots); 2];
+    Ok(Beside { rival: "serial".into(), how, footprint, pairs: Pairs::run(ours, theirs)? })
 }
 
 /// What the comparison found.
 #[derive(Debug, Clone)]
 pub struct Compared {
-    version: String,
     iodepth: usize,
     /// The best of them is the first.
     rivals: Vec<Rival>,
@@ -170,7 +163,12 @@ pub fn run(fio: &Fio, rig: &Rig, plan: &Plan, place: &Place) -> Result<Compared,
         let memory = if job.engine == FioEngine::Passthrough { job.footprint() } else { footprint };
         let ours = Ours::beside(rig, plan, iodepth, memory)?;
         let pairs = Pairs { workers: rig.engine.facts(&rig.target).kernel_workers, ..Pairs::default() };
-        rivals.push(Rival { job, ours: ours.objects(plan), pairs });
+        let (objects, whole) = (ours.objects(plan), (slots, plan.bs));
+        rivals.push(Rival {
+            beside: Beside::fio(&fio.version, &job, whole, objects, pairs),
+            job,
+            ours: objects,
+        });
         beside.push(ours);
     }
     let whole = Ours { cut: None, iodepth };
@@ -180,14 +178,15 @@ pub fn run(fio: &Fio, rig: &Rig, plan: &Plan, place: &Place) -> Result<Compared,
     for _ in 0..=PAIRS {
         for (rival, ours) in rivals.iter_mut().zip(&beside) {
             let ours = ours.run((rig, plan), size, total)?;
-            rival.pairs.add((ours, fio.watched(&rival.job, "fio beside engine")?));
+            rival.beside.pairs.add((ours, fio.watched(&rival.job, "fio beside engine")?));
         }
         if is_cut {
             runs.push(whole.run((rig, plan), size, total)?);
         }
     }
     let whole = is_cut.then(|| (plan.bs, footprint, runs.split_off(1)));
-    rivals.sort_by(|a, b| b.pairs.rate().theirs.total_cmp(&a.pairs.rate().theirs));
+    let rate = |rival: &Rival| rival.beside.pairs.rate().theirs;
+    rivals.sort_by(|a, b| rate(b).total_cmp(&rate(a)));
     let hot = match first.engine {
         FioEngine::Passthrough => None,
         _ => {
@@ -196,7 +195,7 @@ pub fn run(fio: &Fio, rig: &Rig, plan: &Plan, place: &Place) -> Result<Compared,
         }
     };
     let serial = serial(fio, rig, plan, place, &order, &first)?;
-    Ok(Compared { version: fio.version.clone(), iodepth, rivals, whole, hot, serial })
+    Ok(Compared { iodepth, rivals, whole, hot, serial })
 }
 
 fn run_of(outcome: &arm::Outcome) -> Run {

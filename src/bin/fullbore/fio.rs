@@ -13,6 +13,7 @@ use crate::failure::Failure;
 use crate::progress::Progress;
 use crate::stop;
 use crate::threads::refused;
+use crate::units::{count, short};
 use crate::work::Spent;
 
 /// Buffers that a ring can register.
@@ -68,6 +69,11 @@ impl FioJob {
     /// Bytes of memory that it lands in: a buffer for each command in flight, used in no order but that of their ends.
     pub fn footprint(&self) -> u64 {
         self.jobs * self.depth * self.bs
+    }
+
+    /// How many commands of which size, for people.
+    pub fn words(&self) -> String {
+        format!("{} of {} x {}", count(self.jobs, "job"), self.depth, short(self.bs))
     }
 
     fn arguments(&self) -> Vec<String> {

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::fio::Run;
-use crate::units::human;
+use crate::fio::{FioJob, Run};
+use crate::units::{human, short};
 
 /// Pairs that count; one comes before them, apart.
 pub const PAIRS: usize = 5;
@@ -36,6 +36,18 @@ impl Ratio {
 }
 
 impl Pairs {
+    /// Runs both in turns, ours first.
+    pub fn run<E>(
+        mut ours: impl FnMut() -> Result<Run, E>,
+        mut theirs: impl FnMut() -> Result<Run, E>,
+    ) -> Result<Self, E> {
+        let mut pairs = Self::default();
+        for _ in 0..=PAIRS {
+            pairs.add((ours()?, theirs()?));
+        }
+        Ok(pairs)
+    }
+
     pub fn add(&mut self, pair: (Run, Run)) {
         if self.first.is_none() {
             self.first = Some(pair);
@@ -71,6 +83,24 @@ impl Pairs {
 
     pub fn cpu_ratio(&self) -> Option<f64> {
         (!self.workers).then(|| self.cpu().ratio)
+    }
+
+    pub fn json(&self) -> Value {
+        let pair =
+            |(ours, theirs): &(Run, Run)| json!({ "ours_gbps": ours.gbps, "theirs_gbps": theirs.gbps });
+        let (rate, cpu) = (self.rate(), self.cpu());
+        json!({
+            "ours_gbps": rate.ours,
+            "theirs_gbps": rate.theirs,
+            "ratio": rate.ratio,
+            "ratio_min": rate.least,
+            "ratio_max": rate.most,
+            "ours_cpu_s_per_gib": cpu.ours,
+            "theirs_cpu_s_per_gib": cpu.theirs,
+            "cpu_ratio": self.cpu_ratio(),
+            "first": self.first.as_ref().map(pair),
+            "pairs": self.rest.iter().map(pair).collect::<Vec<_>>(),
+        })
     }
 
     /// The CPU time of both, a line for people.
@@ -114,17 +144,21 @@ pub struct Beside {
 }
 
 impl Beside {
-    /// Runs both in turns, ours first.
-    pub fn of<E>(
-        (rival, how, footprint): (String, String, [u64; 2]),
-        mut ours: impl FnMut() -> Result<Run, E>,
-        mut theirs: impl FnMut() -> Result<Run, E>,
-    ) -> Result<Self, E> {
-        let mut pairs = Pairs::default();
-        for _ in 0..=PAIRS {
-            pairs.add((ours()?, theirs()?));
-        }
-        Ok(Self { rival, how, footprint, pairs })
+    /// Beside fio: objects in flight and the bytes of one, as they are asked for and as they run, cut to fio's memory.
+    pub fn fio(
+        version: &str,
+        job: &FioJob,
+        whole: (usize, u64),
+        (objects, bs): (usize, u64),
+        pairs: Pairs,
+    ) -> Self {
+        let cut = match (objects, bs) == whole {
+            true => String::new(),
+            false => format!(", cut from {} of {} to fio's memory", whole.0, short(whole.1)),
+        };
+        let how = format!("{objects} of {} in flight{cut}, against {}", short(bs), job.words());
+        let footprint = [objects as u64 * bs, job.footprint()];
+        Self { rival: version.to_owned(), how, footprint, pairs }
     }
 
     /// A few lines for people.
@@ -148,25 +182,12 @@ impl Beside {
     }
 
     pub fn json(&self) -> Value {
-        let pair =
-            |(ours, theirs): &(Run, Run)| json!({ "ours_gbps": ours.gbps, "theirs_gbps": theirs.gbps });
-        let (rate, cpu) = (self.pairs.rate(), self.pairs.cpu());
-        json!({
-            "rival": self.rival,
-            "how": self.how,
-            "footprint_bytes": self.footprint[0],
-            "rival_footprint_bytes": self.footprint[1],
-            "ours_gbps": rate.ours,
-            "theirs_gbps": rate.theirs,
-            "ratio": rate.ratio,
-            "ratio_min": rate.least,
-            "ratio_max": rate.most,
-            "ours_cpu_s_per_gib": cpu.ours,
-            "theirs_cpu_s_per_gib": cpu.theirs,
-            "cpu_ratio": self.pairs.cpu_ratio(),
-            "first": self.pairs.first.as_ref().map(pair),
-            "pairs": self.pairs.rest.iter().map(pair).collect::<Vec<_>>(),
-        })
+        let mut all = self.pairs.json();
+        all["rival"] = self.rival.as_str().into();
+        all["how"] = self.how.as_str().into();
+        all["footprint_bytes"] = self.footprint[0].into();
+        all["rival_footprint_bytes"] = self.footprint[1].into();
+        all
     }
 }
 
@@ -183,8 +204,9 @@ mod tests {
             // The first of each is slow, and is not counted.
             Ok::<_, ()>(Run { gbps: if n <= 2 { 0.1 } else { gbps }, cpu_s_per_gib: 0.5 })
         };
-        let what = ("serial".into(), "8 in flight".into(), [1 << 20; 2]);
-        let beside = Beside::of(what, || run('o', 4.0), || run('t', 2.0)).unwrap();
+        let pairs = Pairs::run(|| run('o', 4.0), || run('t', 2.0)).unwrap();
+        let beside =
+            Beside { rival: "serial".into(), how: "8 in flight".into(), footprint: [1 << 20; 2], pairs };
         assert_eq!(*calls.borrow(), "ot".repeat(PAIRS + 1));
         assert_eq!(beside.pairs.rate(), Ratio { ours: 4.0, theirs: 2.0, ratio: 2.0, least: 2.0, most: 2.0 });
         let (lines, json) = (beside.lines().join("\n"), beside.json());

@@ -1,6 +1,6 @@
 //! What reports set apart: where an object's time went, what may have been cold, what is done otherwise than in fio.
 
-use super::{MIB, PROGRAM, bench, bench_ok, direct_folder};
+use super::{MIB, PROGRAM, bench, bench_ok, check_compared, direct_folder};
 use crate::support::cuda::with_cuda;
 use serde_json::Value;
 use std::path::Path;
@@ -166,25 +166,9 @@ fn the_first_pair_beside_fio_is_apart_and_both_land_in_as_much_memory() {
     let line = [&name[..], "--bs=256k", "--iodepth=4", "--lanes=1", "--verify=0"];
     let json = bench_ok(&[&line[..], &["--compare=fio"]].concat());
     let compared = &json["fullbore"]["compare"];
-    check_fio(compared);
-    assert_eq!(compared["footprint_bytes"], compared["fio_footprint_bytes"], "{compared:#}");
+    check_compared(compared, "fio");
+    assert_eq!(compared["footprint_bytes"], compared["rival_footprint_bytes"], "{compared:#}");
     assert!(compared["whole_objects"].is_null(), "a file's rival has as many buffers: {compared:#}");
-}
-
-/// fio's comparison in the table: a first pair apart, and medians of the five behind it.
-#[track_caller]
-pub fn check_fio(compared: &Value) {
-    let pairs = compared["pairs"].as_array().unwrap();
-    assert_eq!(pairs.len(), 5, "{compared:#}");
-    assert!(number(&compared["first"]["fio_gbps"]) > 0.0 && number(&compared["first"]["ours_gbps"]) > 0.0);
-    for side in ["ours_gbps", "fio_gbps"] {
-        let mut all: Vec<f64> = pairs.iter().map(|pair| number(&pair[side])).collect();
-        all.sort_by(f64::total_cmp);
-        assert!(
-            (all[2] - number(&compared[side])).abs() < 1e-9,
-            "the first pair is in no median: {compared:#}"
-        );
-    }
 }
 
 #[test]

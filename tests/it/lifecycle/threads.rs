@@ -2,9 +2,9 @@
 
 use super::{LIMIT, SEED, SIZE, place};
 use crate::support::load::{lease_of, load};
-use crate::support::{self, check, descriptors, eventually, poison, threads, within};
+use crate::support::{self, check, cpus_of, descriptors, eventually, poison, threads, within};
 use fullbore::{Client, Completion, Engine, ErrorKind, HostLease, Rejected, Target, Transfer};
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use std::sync::Barrier;
 use std::time::Duration;
@@ -110,11 +110,6 @@ fn a_client_moves_between_threads() {
     });
 }
 
-fn allowed() -> Vec<usize> {
-    let set = sched_getaffinity(Pid::from_raw(0)).unwrap();
-    (0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap()).collect()
-}
-
 /// Moves every thread of this process.
 fn move_all_to(cpus: &[usize]) {
     let mut set = CpuSet::new();
@@ -130,7 +125,7 @@ fn affinity_that_changes_after_the_start() {
     let name = "lifecycle::threads::affinity_that_changes_after_the_start";
     support::child(name, &[]).keep_capabilities().run(|| {
         let Some(place) = place() else { return };
-        let cpus = allowed();
+        let cpus = cpus_of(0);
         let engine = Engine::builder().lanes(2).build().unwrap();
         let (target, region, client) =
             (place.open(&engine), engine.alloc_host(4 << 20).unwrap(), engine.client().unwrap());
@@ -157,13 +152,13 @@ fn region_of(engine: &Engine) -> fullbore::HostLease {
 #[test]
 fn a_cpuset_of_one_cpu() {
     let name = "lifecycle::threads::a_cpuset_of_one_cpu";
-    let cpu = *allowed().last().unwrap();
+    let cpu = *cpus_of(0).last().unwrap();
     support::child(name, &[]).on_cpu(cpu).run(|| {
         let Some(place) = place() else { return };
-        assert_eq!(allowed().len(), 1, "the child runs on one CPU");
+        assert_eq!(cpus_of(0).len(), 1, "the child runs on one CPU");
         let engine = Engine::builder().build().unwrap();
         assert_eq!(engine.lanes(), 1, "as many lanes as CPUs");
-        assert_eq!(engine.stats().lanes[0].cpus, allowed()[0].to_string());
+        assert_eq!(engine.stats().lanes[0].cpus, cpus_of(0)[0].to_string());
         let (target, region, client) =
             (place.open(&engine), engine.alloc_host(20 << 20).unwrap(), engine.client().unwrap());
         let (lease, _) = load(&client, &target, region.lease(0..20 << 20).unwrap(), 4096, SEED);

@@ -2,7 +2,6 @@
 
 use super::drives::{SMART_UNIT, drives};
 use super::rig::MIB;
-use crate::bench::apart::check_fio;
 use crate::bench::{bench, bench_ok, check_ceilings, check_compared};
 use crate::doctor::PROGRAM;
 use crate::support::within;
@@ -59,13 +58,13 @@ fn over_passthrough_both_land_in_as_much_memory() {
         let line = [&name[..], "--bs=256k", "--size=8m", "--iodepth=32", "--verify=0", "--compare=fio"];
         let json = bench_ok(&line);
         let compared = &json["fullbore"]["compare"];
-        check_fio(compared);
-        assert_eq!(number(compared, "footprint_bytes"), number(compared, "fio_footprint_bytes"));
+        check_compared(compared, "fio");
+        assert_eq!(number(compared, "footprint_bytes"), number(compared, "rival_footprint_bytes"));
         let ways = compared["fio"].as_array().unwrap();
         assert_eq!(ways.len(), 4, "{compared:#}");
         for way in ways {
             let fio = number(way, "jobs") * number(way, "iodepth") * number(compared, "fio_bs");
-            let both = [number(way, "footprint_bytes"), number(way, "ours_footprint_bytes")];
+            let both = [number(way, "footprint_bytes"), number(way, "rival_footprint_bytes")];
             assert_eq!(both, [fio; 2], "{compared:#}");
         }
         assert_eq!(number(&compared["whole_objects"], "footprint_bytes"), 8 * MIB);

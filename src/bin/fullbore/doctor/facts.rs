@@ -28,6 +28,8 @@ pub struct Facts {
     pub pairs: Vec<Pair>,
     /// What is on the machine and cannot be reached from here.
     pub unseen: Vec<Unseen>,
+    /// Devices were to be measured.
+    pub quick_bench: bool,
 }
 
 /// A limit of the process; `None`: there is none.

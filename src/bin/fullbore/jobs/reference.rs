@@ -162,7 +162,8 @@ arms*: a serial loop, then the engine with 1 to 32 objects in flight, each byte 
   request holds all its objects, of sizes that follow from the model, so that `bs`, `iodepth`, `size` and `rate` of a job would
   mean nothing.
 - **Content is checked after the clock** (`verify`): no check is in the time that is measured.
-- A job's files are opened when its turn comes, after those before a `stonewall` have ended.
+- The files of all jobs are looked at before the first of them runs; a job opens its own when its turn comes, after those before
+  a `stonewall` have ended.
 - **Sizes**: k, m, g and t are powers of 1024, with or without b or ib behind (fio's 16kib is 16000 bytes, unless
   kb_base=1000). No sums in values.
 - **Job files**: `;` and `#` begin comments anywhere in a line, as in fio. `${NAME}` that is not set is an error, where fio puts

@@ -78,6 +78,7 @@ pub fn facts(args: &Args) -> Result<Facts, Failure> {
         devices: Vec::new(),
         gpus,
         unseen: found.unseen,
+        quick_bench: args.quick_bench,
     };
     if let (true, Some(engine)) = (args.quick_bench, engine) {
         measure(engine, &sys, seen, &mut facts)?;

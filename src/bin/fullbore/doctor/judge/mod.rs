@@ -7,7 +7,7 @@ mod process;
 #[cfg(test)]
 pub mod sample;
 
-use super::facts::Facts;
+use super::facts::{Device, Facts, What};
 
 /// How a thing stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,11 +86,21 @@ pub fn judge(facts: &Facts) -> Vec<Finding> {
     all.extend(machine.list);
     for device in &facts.devices {
         all.extend(device::findings(device, &facts.machine));
+        if facts.quick_bench && device.what == What::Folder {
+            all.push(unmeasured(device));
+        }
         let pairs = facts.pairs.iter().filter(|pair| pair.device == device.path);
         all.extend(pairs.flat_map(|pair| pair::findings(pair, device)));
     }
     all.extend(gpu::findings(&facts.gpus, &facts.machine));
     all
+}
+
+/// The file that was made to look at a folder is too small, and too new, to be read for seconds.
+fn unmeasured(folder: &Device) -> Finding {
+    let mut notes = Notes::on(About::Device(folder.path.clone()));
+    notes.ok("not measured, being a folder: name a large file in it");
+    notes.list.remove(0)
 }
 
 /// The worst of them.
@@ -121,6 +131,16 @@ mod tests {
         assert_eq!(worst(&all), Level::Ok, "{all:#?}");
         assert!(all.len() > 5);
         assert_eq!(worst(&[]), Level::Ok);
+    }
+
+    #[test]
+    fn a_folder_says_that_it_is_not_measured() {
+        let said = |quick_bench, what| {
+            let mut facts = Facts { quick_bench, ..sample::healthy() };
+            facts.devices[2].what = what;
+            judge(&facts).iter().filter(|finding| finding.text.contains("not measured")).count()
+        };
+        assert_eq!([said(true, What::Folder), said(false, What::Folder), said(true, What::File)], [1, 0, 0]);
     }
 
     #[test]

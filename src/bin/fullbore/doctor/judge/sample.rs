@@ -193,6 +193,7 @@ pub fn healthy() -> Facts {
             pair("/data/kv", Memory::Host, Path::Fixed),
         ],
         unseen: Vec::new(),
+        quick_bench: false,
     }
 }
 

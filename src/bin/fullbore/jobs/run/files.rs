@@ -106,10 +106,26 @@ impl Made {
         Self { needs, made: HashSet::new() }
     }
 
-    /// Sees that a file of a job is there and may be used so; makes it if it is not there.
-    pub fn ready(&mut self, job: &Job, path: &Path, seed: u64) -> Result<(), Failure> {
-        let refuse =
-            |why: String| Err(Failure::Setup(format!("job {}: {}: {why}", job.name, path.display())));
+    /// Looks at the files of all jobs, before the first runs: whether each may be used so, and is large enough.
+    pub fn look(&self, jobs: &[Job]) -> Result<(), Failure> {
+        for job in jobs {
+            for clone in 0..job.numjobs {
+                let names = names(job, clone);
+                for path in &names {
+                    let bytes = self.check(job, path)?;
+                    // Sizes of devices, stripes and replays are known when they are open.
+                    if let Some(bytes) = bytes.filter(|_| job.stripe.is_none() && job.replay.is_none()) {
+                        range(job, clone, names.len(), Some(bytes)).map_err(|why| refusal(job, path, why))?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a file of a job may be used so, and how large it is or will be; `None` of a device.
+    fn check(&self, job: &Job, path: &Path) -> Result<Option<u64>, Failure> {
+        let refuse = |why: String| Err(refusal(job, path, why));
         let meta = match fs::metadata(path) {
             Ok(meta) => meta,
             Err(error) if error.kind() == io::ErrorKind::NotFound && is_device_name(path) => {
@@ -121,15 +137,11 @@ impl Made {
                         "it is not there, and allow_file_create=0: leave that out, or make it".into(),
                     );
                 }
-                let Some(&bytes) = self.needs.get(path) else {
-                    let why = range(job, 0, names(job, 0).len(), None).err();
-                    return refuse(why.unwrap_or_else(|| "nothing says how large it is: add size=1g".into()));
-                };
-                if let Err(why) = make(job, path, bytes.next_multiple_of(ALIGN), seed) {
-                    return why.map_or(Err(Failure::Stopped), refuse);
+                if let Some(bytes) = self.needs.get(path) {
+                    return Ok(Some(bytes.next_multiple_of(ALIGN)));
                 }
-                self.made.insert(path.to_owned());
-                return Ok(());
+                let why = range(job, 0, names(job, 0).len(), None).err();
+                return refuse(why.unwrap_or_else(|| "nothing says how large it is: add size=1g".into()));
             }
             Err(error) => return refuse(format!("{error}: check filename")),
         };
@@ -140,7 +152,17 @@ impl Made {
         if job.rw.writes && !job.destructive && !self.made.contains(path) {
             return refuse(format!("rw={} would overwrite it: add allow_destructive=1", job.rw.name()));
         }
-        if meta.is_file() && !job.direct && job.invalidate {
+        Ok(meta.is_file().then_some(meta.len()))
+    }
+
+    /// Sees that a file of a job is there and may be used so; makes it if it is not there.
+    pub fn ready(&mut self, job: &Job, path: &Path, seed: u64) -> Result<(), Failure> {
+        let Some(bytes) = self.check(job, path)? else { return Ok(()) };
+        if !path.exists() {
+            make(job, path, bytes, seed)
+                .map_err(|why| why.map_or(Failure::Stopped, |why| refusal(job, path, why)))?;
+            self.made.insert(path.to_owned());
+        } else if !job.direct && job.invalidate {
             let file = File::open(path);
             // As in fio, what cannot be dropped stays.
             let _ = file.map(|file| posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED));
@@ -158,6 +180,10 @@ impl Made {
             }
         }
     }
+}
+
+fn refusal(job: &Job, path: &Path, why: String) -> Failure {
+    Failure::Setup(format!("job {}: {}: {why}", job.name, path.display()))
 }
 
 /// Makes a file full of content. One that is not whole does not stay. `Err(None)`: Ctrl-C.

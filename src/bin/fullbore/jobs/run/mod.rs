@@ -66,11 +66,13 @@ pub fn run<'a>(jobs: &'a [Job], report: &mut Report<'a>) -> Result<(), Failure> 
     let mut made = Made::of(jobs);
     let paths: Vec<_> = jobs.iter().flat_map(|job| files::names(job, 0)).collect();
     let mut disks = None;
-    let mut first = None;
+    // Said before any is run, and in the report.
+    let mut first = made.look(jobs).err();
     let nodes: BTreeSet<_> = paths.iter().filter(|path| rival::is_namespace(path)).cloned().collect();
     let drives = Drives::look(nodes.into_iter().collect());
     report.begin();
-    for wave in waves(jobs) {
+    let waves = if first.is_none() { waves(jobs) } else { Vec::new() };
+    for wave in waves {
         let failed = one_wave(jobs, &wave, (&mut made, run), report, || {
             // Files are there by now, and what laying them out and the first run cost is not counted.
             disks.get_or_insert_with(|| Disks::beneath(paths.iter().map(|path| &**path)));

@@ -21,7 +21,7 @@ use crate::jobs::report::Beyond;
 use crate::jobs::spec::Job;
 use crate::jobs::value::Amount;
 use crate::options::Rival;
-use crate::pairs::{Beside, fitted};
+use crate::pairs::{Beside, Pairs, fitted};
 use crate::place::why;
 use crate::progress::Progress;
 use crate::stop;
@@ -122,19 +122,17 @@ fn beside(rival: Rival, job: &Job, made: &mut Made, run: u64) -> Result<Beside, 
                 short(job.bs),
                 short(job.serial_command().into())
             );
-            let theirs = || serial(&section, &plains);
-            Beside::of(("serial".into(), how, [footprint; 2]), || ours(&section), theirs)
+            let pairs = Pairs::run(|| ours(&section), || serial(&section, &plains))?;
+            Ok(Beside { rival: "serial".into(), how, footprint: [footprint; 2], pairs })
         }
         Rival::Fio => {
             let theirs = fio_job(&section, footprint)?;
             match cut(&quiet, &theirs)? {
-                None => beside_fio(&section, &theirs, ""),
+                None => beside_fio(&section, &theirs, job),
                 Some(small) => {
                     let section = Section::open(&small, made, run)?;
                     let theirs = fio_job(&section, theirs.footprint())?;
-                    let whole = job.iodepth * job.numjobs;
-                    let how = format!(", cut from {whole} of {} to fio's memory", short(job.bs));
-                    beside_fio(&section, &theirs, &how)
+                    beside_fio(&section, &theirs, job)
                 }
             }
         }
@@ -161,22 +159,13 @@ fn cut(job: &Job, theirs: &FioJob) -> Result<Option<Job>, Failure> {
     Ok(Some(Job { bs, iodepth: objects / job.numjobs, number_ios, ..job.clone() }))
 }
 
-fn beside_fio(section: &Section<'_>, theirs: &FioJob, which: &str) -> Result<Beside, Failure> {
-    let (fio, job) = (Fio::find()?, section.job);
-    let objects = job.iodepth * job.numjobs;
-    let how = format!(
-        "{objects} of {} in flight{which}, against {} of {} x {}",
-        short(job.bs),
-        theirs.jobs,
-        theirs.depth,
-        short(theirs.bs)
-    );
-    let memory = [objects as u64 * job.bs, theirs.footprint()];
-    let mut beside =
-        Beside::of((fio.version.clone(), how, memory), || ours(section), || fio.watched(theirs, "fio"))?;
+fn beside_fio(section: &Section<'_>, theirs: &FioJob, whole: &Job) -> Result<Beside, Failure> {
+    let fio = Fio::find()?;
+    let mut pairs = Pairs::run(|| ours(section), || fio.watched(theirs, "fio"))?;
     let mut targets = section.parts.iter().flat_map(|part| &part.targets);
-    beside.pairs.workers = targets.any(|target| section.engine.facts(target).kernel_workers);
-    Ok(beside)
+    pairs.workers = targets.any(|target| section.engine.facts(target).kernel_workers);
+    let objects = |job: &Job| (job.iodepth * job.numjobs, job.bs);
+    Ok(Beside::fio(&fio.version, theirs, objects(whole), objects(section.job), pairs))
 }
 
 /// The job once more, by the engine.
