@@ -68,7 +68,8 @@ Transfer = _struct(
     "u64 id reserved[4]",
 )
 Completion = _struct(
-    "completion", "u64 tag bytes queued_ns total_ns", "i32 result", "u32 paths", "error error", "u64 reserved[4]"
+    "completion", "u64 tag bytes queued_ns total_ns", "i32 result", "u32 paths", "error error",
+    "u64 waited_ns copied_ns reserved[2]",
 )
 Stats = _struct(
     "stats",

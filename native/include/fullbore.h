@@ -926,9 +926,19 @@ typedef struct fullbore_completion {
    */
   struct fullbore_error error;
   /**
+   * ns in which nothing of it was under way: `queued_ns`, and of GPU memory what it waited later for a bounce buffer, or for
+   * room in the copy engine.
+   */
+  uint64_t waited_ns;
+  /**
+   * Of GPU memory: ns in which copies to or from the GPU were under way, and nothing of it was with the target. What
+   * `waited_ns` and `copied_ns` leave of `total_ns` is the target's.
+   */
+  uint64_t copied_ns;
+  /**
    * 0.
    */
-  uint64_t reserved[4];
+  uint64_t reserved[2];
 } fullbore_completion;
 
 /**

@@ -30,7 +30,8 @@ layout! {
         deadline_ns: 56, marks: 64, id: 72, reserved: 80,
     }
     fullbore_completion: 128 {
-        tag: 0, bytes: 8, queued_ns: 16, total_ns: 24, result: 32, paths: 36, error: 40, reserved: 96,
+        tag: 0, bytes: 8, queued_ns: 16, total_ns: 24, result: 32, paths: 36, error: 40, waited_ns: 96, copied_ns: 104,
+        reserved: 112,
     }
     fullbore_target_info: 240 {
         size: 0, flags: 4, bytes: 8, block_size: 16, memory_alignment: 20, max_bytes: 24, max_segments: 28,

@@ -347,7 +347,9 @@ fn completed(completion: Completion, messages: &mut Vec<CString>) -> fullbore_co
         result,
         paths: completion.paths.bits(),
         error,
-        reserved: [0; 4],
+        waited_ns: ns(completion.times.waited),
+        copied_ns: ns(completion.times.copied),
+        reserved: [0; 2],
     }
 }
 

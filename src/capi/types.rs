@@ -452,8 +452,14 @@ pub struct fullbore_completion {
     pub paths: u32,
     /// Details where `result` is not 0. The message is the client's, until its next poll, wait or destroy.
     pub error: fullbore_error,
+    /// ns in which nothing of it was under way: `queued_ns`, and of GPU memory what it waited later for a bounce buffer, or for
+    /// room in the copy engine.
+    pub waited_ns: u64,
+    /// Of GPU memory: ns in which copies to or from the GPU were under way, and nothing of it was with the target. What
+    /// `waited_ns` and `copied_ns` leave of `total_ns` is the target's.
+    pub copied_ns: u64,
     /// 0.
-    pub reserved: [u64; 4],
+    pub reserved: [u64; 2],
 }
 
 /// What a target is. Set `size` before the call.

@@ -245,7 +245,9 @@ FIELD(fullbore_completion, 24, uint64_t, total_ns);
 FIELD(fullbore_completion, 32, int32_t, result);
 FIELD(fullbore_completion, 36, uint32_t, paths);
 FIELD(fullbore_completion, 40, struct fullbore_error, error);
-ARRAY(fullbore_completion, 96, uint64_t, 4, reserved);
+FIELD(fullbore_completion, 96, uint64_t, waited_ns);
+FIELD(fullbore_completion, 104, uint64_t, copied_ns);
+ARRAY(fullbore_completion, 112, uint64_t, 2, reserved);
 
 STRUCT(fullbore_stats, 184);
 FIELD(fullbore_stats, 0, uint32_t, size);

@@ -14,6 +14,8 @@ static fullbore_completion run(fullbore_transfer transfer) {
     submit_one(client, transfer);
     fullbore_completion done = next_of(client);
     CHECK(done.total_ns >= done.queued_ns && done.total_ns > 0);
+    CHECK_IS(done.waited_ns, done.queued_ns);
+    CHECK_IS(done.copied_ns, 0);
     return done;
 }
 

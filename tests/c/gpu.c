@@ -64,8 +64,10 @@ static void allocated(uint32_t gpu) {
     fullbore_path_info path = {.size = sizeof path};
     CHECK_OK(fullbore_path_query(engine, target, region, &path));
     CHECK_IS(path.path, FULLBORE_PATH_PINNED_BOUNCE);
+    order("slow", 0, 1); /* 50 ms */
     fullbore_completion done = load((char *)info.ptr + 8192, 4096, BYTES / 2);
     CHECK_IS(done.result, 0);
+    CHECK(done.copied_ns >= 50 * SECOND / 1000 && done.waited_ns + done.copied_ns <= done.total_ns);
     CHECK(done.paths & FULLBORE_PATH_PINNED_BOUNCE);
     check_there(alias(info.ptr) + 8192, 4096, BYTES / 2);
 
