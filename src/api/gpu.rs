@@ -161,8 +161,9 @@ impl Shared {
         targets.retain(|known| known.strong_count() > 0);
         targets.push(Arc::downgrade(target));
         drop(targets);
-        // What is registered for one counts for all.
-        let first = lock(&self.gpus).first().map(|served| served.gpu.clone());
+        // What is registered for one counts for all. Not in a context that was destroyed: it would be refused for good.
+        let there = |served: &&Served| served.gpu.check("cuCtxGetId").is_ok();
+        let first = lock(&self.gpus).iter().find(there).map(|served| served.gpu.clone());
         if let Some(gpu) = first {
             self.show_to(&gpu, target);
         }

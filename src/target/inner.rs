@@ -169,12 +169,19 @@ impl TargetInner {
         }
     }
 
-    /// Whether GPUs copy straight out of it, and if not, why.
-    pub fn pinned(&self) -> Result<(), Arc<str>> {
+    /// Whether `gpu` copies straight out of it, and if not, why.
+    pub fn pinned(&self, gpu: &Gpu) -> Result<(), Arc<str>> {
         if self.striped.is_some() {
-            return self.members().try_for_each(|member| member.pinned());
+            return self.members().try_for_each(|member| member.pinned(gpu));
         }
         match self.dax.as_ref().map(|dax| dax.mapping.pinned()) {
+            // Registered by one GPU for all, and pageable once that one's context is gone. Where `gpu`'s own is gone too
+            // no copy is made, and its error says so.
+            Some(Some(Ok(pinned))) if !pinned.is_there() && gpu.check("cuCtxGetId").is_ok() => {
+                let gone = "its registration went with the context of another GPU, as by cudaDeviceReset; register memory \
+                            of that GPU anew, or open the target again";
+                Err(gone.into())
+            }
             Some(Some(pinned)) => pinned.map(drop),
             Some(None) => {
                 Err("no GPU's memory was registered yet, or the engine does not see the mapping".into())

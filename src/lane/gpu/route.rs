@@ -54,7 +54,7 @@ pub fn path_of<'a>(
     demanded: Option<Path>,
 ) -> (Path, Why<'a>) {
     if target.kind == Kind::Dax {
-        return match target.pinned() {
+        return match target.pinned(&held.gpu) {
             Ok(()) if op == Op::Read => {
                 (Path::DaxToGpu, Why::Text("the mapping is registered with the driver"))
             }

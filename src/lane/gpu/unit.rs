@@ -121,9 +121,11 @@ impl GpuLane {
             Path::CuFile | Path::CuFileCompat => return self.go_direct(index),
             _ => {}
         }
-        let Some(buffer) = self.buffers.pop() else {
-            // It waited for cuFile, which has let go of its memory since.
-            let message = "its path is not there any more, and no bounce buffer is free; submit it again";
+        // It was cut for copies out of a mapping, whose registration is gone since.
+        let fits = parts.iter().map(|part| part.len).sum::<u64>() <= (self.spec.buffer + SLACK) as u64;
+        let Some(buffer) = fits.then(|| self.buffers.pop()).flatten() else {
+            // Or it waited for cuFile, which has let go of its memory since.
+            let message = "its path is not there any more, and no bounce buffer is free or large enough; submit it again";
             return self.fail(index, Error::new(ErrorKind::PathUnavailable, message), libc::EAGAIN);
         };
         let slot = &mut self.slots[index as usize];

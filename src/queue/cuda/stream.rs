@@ -141,6 +141,12 @@ impl Mark {
         judge(event, all)
     }
 
+    /// Whether `later`, once it has come, says that this one has too, which has no event of its own: as long as copies
+    /// follow one another, the whole stream is never over.
+    pub fn is_told_by(&self, later: &Mark) -> bool {
+        self.event.is_none() && later.event.is_some() && self.stream == later.stream
+    }
+
     /// Its event may be used again.
     pub fn over(self) {
         if let Some(event) = self.event {

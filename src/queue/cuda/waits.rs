@@ -80,7 +80,10 @@ impl Waits {
     pub fn look(&mut self, ended: &mut VecDeque<Ended>) {
         let mut index = 0;
         while index < self.queued.len() {
-            let Some(known) = self.queued[index].mark.come(&self.gpu) else {
+            let mark = &self.queued[index].mark;
+            let mut telling = self.queued.iter().skip(index + 1).filter(|later| mark.is_told_by(&later.mark));
+            let told = || telling.any(|later| later.mark.come(&self.gpu) == Some(Ok(()))).then_some(Ok(()));
+            let Some(known) = mark.come(&self.gpu).or_else(told) else {
                 self.queued[index].looks += 1;
                 index += 1;
                 continue;

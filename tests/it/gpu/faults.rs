@@ -299,6 +299,23 @@ fn events_that_fail_are_survived() {
     });
 }
 
+/// A copy without an event ends when one behind it has, not when the stream stands still at last.
+#[test]
+fn a_copy_without_an_event_does_not_wait_for_all_that_follows() {
+    let test = "gpu::faults::a_copy_without_an_event_does_not_wait_for_all_that_follows";
+    gpu(test, &[("FAKE_CUDA_GBPS", "1")], |fake| {
+        let rig = Rig::new(fake, Engine::builder().gpu_outstanding(64 << 20), 128 * MIB);
+        let (_, target) = rig.file(96 * MIB, OpenOptions::read().mapped());
+        fake.order("event_record", 0, 1);
+        let [mut first, mut rest] = [(0, 4 * MIB), (16 * MIB, 96 * MIB)]
+            .map(|(at, len)| rig.submit(rig.to_read(&target, 0, at, len)));
+        let [first, rest] = [&mut first, &mut rest].map(|t| t.wait_timeout(WAIT).expect("an end"));
+        assert!(2 * first.times.total < rest.times.total, "{:?} {:?}", first.times, rest.times);
+        [first, rest].into_iter().for_each(ok);
+        rig.check(0, 0, 4 * MIB);
+    });
+}
+
 /// No kernel, no memory for staging or its table: pieces are copied one by one.
 #[test]
 fn pieces_are_copied_one_by_one_where_there_is_no_kernel() {

@@ -72,6 +72,51 @@ fn objects_land_on_the_gpu_that_they_are_for() {
     });
 }
 
+/// A mapping is registered once, by one GPU for all: the reset of that one's context is not the others' loss.
+#[test]
+fn a_mapping_outlives_the_context_that_it_was_registered_in() {
+    let test = "gpu::several::a_mapping_outlives_the_context_that_it_was_registered_in";
+    gpu(test, &[("FAKE_CUDA_DEVICES", "4")], |fake| {
+        let s = several();
+        let folder = folders().remove(0);
+        let path = folder.file("mapped", 64 * MIB, SEED);
+        let open = || s.engine.open(&path, OpenOptions::read().mapped()).expect("a target");
+        let load = |target: &Target| {
+            let all = s.regions[1].range(0..64 << 20).expect("a range");
+            s.client.submit(Transfer::read(target).extent(0, all)).map_err(|r| r.error).expect("accepted")
+        };
+        let before = open();
+        // Two units of 16 MiB are in the copy engine; the other two were cut for it, and fit no bounce buffer.
+        fake.order("hang", 0, 1);
+        let queued = load(&before);
+        let until = std::time::Instant::now() + WAIT;
+        while fake.count("cuMemcpyHtoDAsync_v2") < 2 && std::time::Instant::now() < until {
+            std::thread::yield_now();
+        }
+        fake.reset_context(0);
+        fake.release();
+        let done = queued.wait().expect("an end");
+        assert_eq!(done.bytes, 32 * MIB);
+        drop(done.transfer);
+        let error = done.result.expect_err("the mapping is not registered any more");
+        assert_eq!(error.kind(), ErrorKind::PathUnavailable, "{error}");
+        let report = s.engine.path(&before, &s.regions[1]);
+        assert_eq!(report.path.to_string(), "pinned bounce", "{}", report.reason);
+        assert!(report.reason.contains("context"), "{}", report.reason);
+        let behind = open();
+        for target in [&before, &behind] {
+            load(target).wait().expect("an end").result.expect("it lands");
+            let bytes = fake.peek(s.regions[1].as_ptr() as u64, 64 << 20);
+            assert_eq!(first_mismatch(&bytes, 0, SEED), None);
+        }
+        let anew = s.engine.alloc_gpu(0, 4096).expect("memory of the new context");
+        for (target, region) in [(&before, &anew), (&behind, &anew), (&before, &s.regions[1])] {
+            let report = s.engine.path(target, region);
+            assert_eq!(report.path.to_string(), "dax -> gpu direct", "{}", report.reason);
+        }
+    });
+}
+
 #[test]
 fn one_transfer_has_one_memory() {
     gpu("gpu::several::one_transfer_has_one_memory", &[("FAKE_CUDA_DEVICES", "4")], |fake| {
