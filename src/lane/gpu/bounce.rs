@@ -10,20 +10,23 @@ use crate::lane::transfer::{Completion, Transfer};
 use crate::memory::RegionRange;
 
 impl GpuLane {
-    /// The targets that have enough to do. Buffers that would only wait there are not taken: the fewer go round, the more of
-    /// them are in the CPU's caches when they are filled, and when the GPU reads them.
-    pub(super) fn fed(&self) -> Vec<usize> {
+    /// The targets that have enough to do, each with the best class that has nothing to gain there: a better one is served
+    /// before what waits. Buffers that would only wait are not taken: the fewer go round, the more of them are in the CPU's
+    /// caches when they are filled, and when the GPU reads them.
+    pub(super) fn fed(&self) -> Vec<(usize, u8)> {
         let children = || self.slots.iter().filter(|slot| slot.stage == Stage::Child);
         let mut fed = Vec::new();
         for slot in children() {
             let Some(job) = slot.claim.as_ref().and_then(|claim| self.core.table.body(claim)) else {
                 continue;
             };
-            let given: u64 = children().filter(|other| other.target == slot.target).map(Slot::good).sum();
+            let before = |other: &&Slot| other.target == slot.target && other.order.0 <= slot.order.0;
+            let given: u64 = children().filter(before).map(Slot::good).sum();
             // Twice what keeps it busy: lanes do not end together. And one that lies ready.
             let enough = 2 * self.spec.feeder.appetite(job.target()) + self.spec.buffer as u64;
-            if given >= enough && !fed.contains(&slot.target) {
-                fed.push(slot.target);
+            let found = (slot.target, slot.order.0);
+            if given >= enough && !fed.contains(&found) {
+                fed.push(found);
             }
         }
         fed

@@ -43,7 +43,7 @@ impl GpuLane {
         let (left, kept) = (buffers.len(), (spec.buffers - lost.len() > 1) as usize);
         let free = |share: &Share| {
             let room = !bounce || left > if share.class > 0 { kept } else { 0 };
-            room && !fed.contains(&share.target)
+            room && !fed.iter().any(|(target, class)| *target == share.target && *class <= share.class)
         };
         let schedule = &mut schedules[line as usize];
         let Some(class) = schedule.pick(|_| false, free) else { return false };

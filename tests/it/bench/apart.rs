@@ -21,7 +21,7 @@ fn normal(words: &[&str]) -> String {
 /// Waiting, device and copy, in ns; of the table's engine arm, and of a job that does the same.
 fn splits(file: &Path, more: &[&str]) -> [(Value, [f64; 3]); 2] {
     let name = format!("--filename={}", file.display());
-    let line = [&[&name[..], "--mem=gpu:0", "--size=4m"], more].concat();
+    let line = [&[&name[..], "--mem=gpu:0", "--size=2m"], more].concat();
     let of = |whole: &Value| {
         let split = &whole["split_mean_ns"];
         ["waiting", "device", "copy"].map(|part| number(&split[part]))
@@ -42,13 +42,13 @@ fn check_sum(job: &Value, split: [f64; 3]) {
 
 #[test]
 fn a_slow_copy_is_copy() {
-    // 256 KiB take 13 ms and more, 1 MiB 52.
-    let slow = [("FAKE_CUDA_GBPS", "0.02")];
+    // 256 KiB take 52 ms and more, 1 MiB 209: more than twice what a device takes on a busy machine.
+    let slow = [("FAKE_CUDA_GBPS", "0.005")];
     with_cuda("bench::apart::a_slow_copy_is_copy", &slow).run(|| {
         let Some(folder) = direct_folder() else { return };
         let file = folder.file("data", 4 * MIB, 7);
         let [(arm, table), (job, jobs)] = splits(&file, &[]);
-        for (what, [waiting, device, copy], least) in [(arm, table, 13e6), (job.clone(), jobs, 52e6)] {
+        for (what, [waiting, device, copy], least) in [(arm, table, 52e6), (job.clone(), jobs, 209e6)] {
             assert!(copy >= least, "{copy}: {what:#}");
             assert!(device < copy / 2.0 && waiting < copy / 2.0, "{waiting} {device} {copy}: {what:#}");
         }

@@ -144,8 +144,7 @@ fn compatibility_runs_only_where_it_is_demanded() {
 #[test]
 fn faults_of_the_library_end_in_one_completion() {
     with("gpu::cufile::faults_of_the_library_end_in_one_completion", "nvfs", |fake, file| {
-        let builder = asked().deadline(Some(Duration::from_millis(700))).grace(Duration::from_millis(300));
-        let rig = Rig::new(fake, builder, 64 * MIB);
+        let rig = Rig::new(fake, asked().grace(Duration::from_millis(300)), 64 * MIB);
         let (_, target) = rig.file(40 * MIB, OpenOptions::read());
         for (fault, kind, code) in [
             ("read=5030", ErrorKind::Io, Some(5030)),
@@ -166,7 +165,7 @@ fn faults_of_the_library_end_in_one_completion() {
             rig.check(0, 0, 40 * MIB);
         }
         file.order("hang", 1, 1);
-        let done = rig.read(&target, 0, 0, 40 * MIB);
+        let done = rig.run(rig.to_read(&target, 0, 0, 40 * MIB).deadline(Duration::from_millis(700)));
         assert_eq!(done.result.expect_err("it hangs").kind(), ErrorKind::Abandoned);
         rig.read(&target, 0, 41 * MIB, 8 * KIB).result.expect("others go on");
         file.release();

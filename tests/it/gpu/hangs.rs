@@ -4,6 +4,7 @@ use super::rig::{MIB, Rig, WAIT, gpu, ok};
 use crate::support::cuda::Fake;
 use crate::support::eventually;
 use fullbore::{Engine, EngineBuilder, ErrorKind, OpenOptions, Priority, ReleaseError, Transfer};
+use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -59,8 +60,10 @@ fn slow_copies_and_copies_that_hang_for_a_while_are_only_late() {
 #[test]
 fn a_copy_that_hangs_is_abandoned_and_its_memory_quarantined() {
     gpu("gpu::hangs::a_copy_that_hangs_is_abandoned_and_its_memory_quarantined", &[], |fake| {
+        let cases = [(false, false), (false, true), (true, false)];
+        let all_abandoned = Barrier::new(cases.len());
         std::thread::scope(|scope| {
-            for (polling, write) in [(false, false), (false, true), (true, false)] {
+            for (polling, write) in cases {
                 let rig = Rig::new(fake, short().gpu_polling(polling), 20 * MIB);
                 let (_, target) = rig.file(20 * MIB, OpenOptions::write());
                 let (name, transfer) = match write {
@@ -71,13 +74,14 @@ fn a_copy_that_hangs_is_abandoned_and_its_memory_quarantined() {
                 fake.order("hang", 0, 1);
                 let ticket = rig.submit(rig.add(transfer, 0, 0, 4 * MIB));
                 copying(fake, name, before);
-                scope.spawn(move || abandoned(rig, target, ticket));
+                let all_abandoned = &all_abandoned;
+                scope.spawn(move || abandoned(rig, target, ticket, all_abandoned));
             }
         });
     });
 }
 
-fn abandoned(rig: Rig, target: fullbore::Target, mut ticket: fullbore::Ticket) {
+fn abandoned(rig: Rig, target: fullbore::Target, mut ticket: fullbore::Ticket, all_abandoned: &Barrier) {
     let begin = Instant::now();
     let done = ticket.wait_timeout(WAIT).expect("an end");
     assert!(begin.elapsed() < 2 * SECOND + LATE, "in time: {:?}", begin.elapsed());
@@ -89,8 +93,7 @@ fn abandoned(rig: Rig, target: fullbore::Target, mut ticket: fullbore::Ticket) {
         Err(ReleaseError::Quarantined(region)) => region,
         other => panic!("a copy may still land in it: {other:?}"),
     };
-    // All of them have come so far before the others are let go on.
-    std::thread::sleep(LATE);
+    all_abandoned.wait(); // a release lets all copies go on
     rig.fake.release();
     assert!(eventually(WAIT, || rig.engine.stats().quarantined_bytes == 0), "the late end is absorbed");
     let rig = Rig { region, ..rig };
@@ -232,7 +235,9 @@ fn memory_that_goes_while_copies_are_queued_stays_until_they_end() {
 fn a_cancelled_transfer_ends_once_and_says_what_landed() {
     let env = [("FAKE_CUDA_GBPS", "0.1")];
     gpu("gpu::hangs::a_cancelled_transfer_ends_once_and_says_what_landed", &env, |fake| {
-        let rig = Rig::new(fake, Engine::builder().bounce(1 << 20, 4), 64 * MIB);
+        // What is in the copy engine is waited for: 40 ms.
+        let builder = Engine::builder().bounce(1 << 20, 4).gpu_outstanding(4 << 20);
+        let rig = Rig::new(fake, builder, 64 * MIB);
         let (_, target) = rig.file(64 * MIB, OpenOptions::write());
         let (_, mapped) = rig.file(64 * MIB, OpenOptions::read().mapped());
         for (target, write) in [(&target, false), (&mapped, false), (&target, true)] {

@@ -242,16 +242,17 @@ fn a_ticket_is_a_future() {
         assert_eq!((done.0.bytes, done.1.bytes), (4096, 4096));
         drop(done);
 
-        // A task that moved polls with another waker: the last one counts.
-        let mut ticket = client.submit(read(&target, &region, 0, 0, 2 << 20)).unwrap();
+        // A task that moved polls with another waker: the last one counts. It is long: a busy machine may hold this thread
+        // up between the submission and the poll.
+        let mut ticket = client.submit(read(&target, &region, 0, 0, BIG)).unwrap();
         let stale = Arc::new(Waking { thread: std::thread::current(), wakes: AtomicU32::new(0) });
         let waker = Waker::from(stale.clone());
         assert!(Pin::new(&mut ticket).poll(&mut Context::from_waker(&waker)).is_pending());
         let moved = std::thread::spawn(move || block_on(ticket).0);
-        assert_eq!(moved.join().unwrap().bytes, 2 << 20);
+        assert_eq!(moved.join().unwrap().bytes, BIG as u64);
 
         // A future that is dropped while pending lets go: the lease comes back at the end.
-        let mut ticket = client.submit(read(&target, &region, 0, 0, 1 << 20)).unwrap();
+        let mut ticket = client.submit(read(&target, &region, 0, 0, BIG)).unwrap();
         assert!(Pin::new(&mut ticket).poll(&mut Context::from_waker(&waker)).is_pending());
         drop::<Ticket>(ticket);
         assert!(crate::support::eventually(LIMIT, || region.lease(0..BIG).is_ok()), "the lease came back");

@@ -78,8 +78,8 @@ fn closing_leaves_what_is_under_way() {
     within(LIMIT, "close with a transfer in flight", || {
         let engine = super::slow().build().unwrap();
         let (target, region, client) =
-            (place.open(&engine), engine.alloc_host(2 << 20).unwrap(), engine.client().unwrap());
-        let lease = region.lease(0..2 << 20).unwrap();
+            (place.open(&engine), engine.alloc_host(16 << 20).unwrap(), engine.client().unwrap());
+        let lease = region.lease(0..16 << 20).unwrap();
         let mut ticket = client.submit(Transfer::read(&target).extent(0, lease)).unwrap();
         target.close();
         assert!(ticket.poll().is_none(), "still under way");

@@ -299,7 +299,8 @@ fn memory_of_the_engine_stays_mapped_until_late_results_are_in() {
         assert!(eventually(5 * SECOND, || !mapped(ptr)), "then it is given back to the system");
         second.release(SECOND).expect("the late result concerned another region");
         drop(engine);
-        assert_eq!(threads("fullbore-"), [""; 0]);
+        // A thread that was joined may show for a moment.
+        assert!(eventually(5 * SECOND, || threads("fullbore-").is_empty()), "{:?}", threads("fullbore-"));
     });
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const WHO: &str = "FULLBORE_CHILD";
 const DONE: &str = "child-came-to-its-end";
-/// The kernel ends a child that takes longer.
+/// The kernel ends a child that takes longer, in seconds.
 const LIMIT: u64 = 60;
 
 /// A test body that runs in a child; see [`child`].
@@ -18,6 +18,7 @@ pub struct Child {
     env: Vec<(String, String)>,
     capabilities: bool,
     cpu: Option<usize>,
+    limit: u64,
 }
 
 /// `child("refusals::memlock", &[]).run(|| ...)` as the body of test `refusals::memlock`: the parent executes the
@@ -25,7 +26,7 @@ pub struct Child {
 /// the child is alone in its process: it may change limits, forbid system calls, fork.
 pub fn child(test: &str, env: &[(&str, &str)]) -> Child {
     let env = env.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
-    Child { test: test.into(), env, capabilities: false, cpu: None }
+    Child { test: test.into(), env, capabilities: false, cpu: None, limit: LIMIT }
 }
 
 impl Child {
@@ -41,12 +42,18 @@ impl Child {
         self
     }
 
+    /// Gives the child so many seconds: it does much, and bounds each step of it by itself.
+    pub fn limit(mut self, seconds: u64) -> Child {
+        self.limit = seconds;
+        self
+    }
+
     /// See [`child`]. Fails if the child fails, or did not come to the end of the body.
     #[track_caller]
     pub fn run(self, body: impl FnOnce()) {
         if std::env::var(WHO).is_ok_and(|who| who == self.test) {
             assert!(self.capabilities || effective_capabilities() == 0, "capabilities were not dropped");
-            within(Duration::from_secs(LIMIT - 5), &self.test, body);
+            within(Duration::from_secs(self.limit - 5), &self.test, body);
             println!("{DONE}");
             return;
         }
@@ -73,11 +80,11 @@ impl Child {
         let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
         command.args(["--exact", &self.test, "--nocapture", "--test-threads=1"]).env(WHO, &self.test);
         command.envs(self.env.iter().map(|(k, v)| (k, v)));
-        let (keep, cpu) = (self.capabilities, self.cpu);
+        let (keep, cpu, limit) = (self.capabilities, self.cpu, self.limit as u32);
         // SAFETY: between fork and exec it makes system calls only: no allocation, no lock.
         unsafe {
             command.pre_exec(move || {
-                libc::alarm(LIMIT as u32);
+                libc::alarm(limit);
                 if !keep {
                     drop_capabilities();
                 }
