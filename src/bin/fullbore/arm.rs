@@ -97,7 +97,7 @@ pub fn engine(
         feed,
         parts: &rig.parts,
         aim: whole(rig, plan),
-        progress: Progress::new(phase, feed.total().map(|objects| objects * plan.bs)),
+        progress: Progress::of_arm(phase, feed, plan.bs),
         start: Barrier::new(plan.jobs + 1),
         in_flight: AtomicU64::new(0),
         most: AtomicU64::new(0),

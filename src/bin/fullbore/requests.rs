@@ -93,7 +93,7 @@ pub fn run(
         parts: &rig.parts,
         requests,
         aim: whole(rig, plan),
-        progress: Progress::new(phase, feed.total().map(|total| total * requests.size)),
+        progress: Progress::of_arm(phase, feed, requests.size),
         start: Barrier::new(inflight + 1 + usize::from(urgent.is_some())),
         in_flight: AtomicU64::new(0),
         most: AtomicU64::new(0),
