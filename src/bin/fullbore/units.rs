@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(time("10s"), Ok(Duration::from_secs(10)));
         assert_eq!(time("1m"), Ok(Duration::from_secs(60)));
         assert_eq!(time("250ms"), Ok(Duration::from_millis(250)));
-        assert_eq!([time("250msec"), time("250000us")], [Ok(Duration::from_millis(250)); 2]);
+        assert_eq!((time("250msec"), time("250000us")), (time("250ms"), time("250ms")));
         assert_eq!(
             (time("7usec"), time("1d")),
             (Ok(Duration::from_micros(7)), Ok(Duration::from_secs(86_400)))
