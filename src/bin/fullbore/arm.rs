@@ -97,7 +97,7 @@ pub fn engine(
         feed,
         parts: &rig.parts,
         aim: whole(rig, plan),
-        progress: Progress::new(phase, feed.total().map(|objects| objects * plan.bs)),
+        progress: Progress::of_arm(phase, feed, plan.bs),
         start: Barrier::new(plan.jobs + 1),
         in_flight: AtomicU64::new(0),
         most: AtomicU64::new(0),
@@ -134,8 +134,10 @@ pub fn engine(
         let threads: Vec<_> = seats.into_iter().zip(jobs).map(|(seat, job)| seat.work(job)).collect();
         drop(running);
         shared.start.wait();
-        let clocks = Clocks::start();
-        (workers, series) = most_workers(rig, &ended, plan.draws().then_some(&shared.progress));
+        // All are ready, and none goes before the clock does: a short arm may be over until this thread runs again.
+        let (clocks, began) = (Clocks::start(), Instant::now());
+        shared.start.wait();
+        (workers, series) = most_workers(rig, &ended, began, plan.draws().then_some(&shared.progress));
         let results: Vec<_> = threads.into_iter().map(|thread| thread.join().and_then(identity)).collect();
         Ok((results, clocks.and_then(|clocks| clocks.stop())))
     })?;
@@ -195,8 +197,13 @@ impl Watch {
 /// become rare in a long arm.
 ///
 /// Besides, if the report shows them, how many bytes were moved by when.
-pub fn most_workers(rig: &Rig, ended: &mpsc::Receiver<()>, shown: Option<&Progress>) -> (usize, Series) {
-    let (mut most, mut pause, began) = (0, FIRST_LOOK, Instant::now());
+pub fn most_workers(
+    rig: &Rig,
+    ended: &mpsc::Receiver<()>,
+    began: Instant,
+    shown: Option<&Progress>,
+) -> (usize, Series) {
+    let (mut most, mut pause) = (0, FIRST_LOOK);
     let (mut looked, mut series) = (began, Series::default());
     let tick = |pause: Duration| if shown.is_some() { pause.min(TICK) } else { pause };
     while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(tick(pause)) {
@@ -238,6 +245,7 @@ struct Shared<'a> {
     /// A transfer, for the timeline.
     aim: Aim,
     progress: Progress,
+    /// Passed twice: all are ready; the clock runs.
     start: Barrier,
     in_flight: AtomicU64,
     most: AtomicU64,
@@ -283,6 +291,7 @@ impl Job {
     fn run(mut self, shared: &Shared<'_>) -> Result<(Tally, Latency), Failure> {
         let mut done = Vec::with_capacity(self.depth);
         let mut flying = 0;
+        shared.start.wait();
         shared.start.wait();
         loop {
             flying += self.submit(shared, self.depth - flying);

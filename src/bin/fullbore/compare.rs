@@ -80,7 +80,7 @@ pub fn with_serial(rig: &Rig, plan: &Plan, place: &Place) -> Result<Beside, Fail
         "{} of {} in flight against one command of {}",
         iodepth * plan.jobs,
         short(plan.item()),
-        short(u64::from(plan.serial_command()))
+        short(u64::from(plan.serial_command()).min(plan.bs))
     );
     let feed = || match &plan.requests {
         Some(requests) => requests::feed(plan, requests, order),

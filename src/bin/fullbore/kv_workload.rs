@@ -217,7 +217,10 @@ impl KvPlan {
             })
         };
         let mut lines = vec![line("first in flight".into(), &first), line("the rest".into(), &rest)];
-        lines.extend(gpus(loads).into_iter().map(|gpu| line(format!("gpu:{gpu}"), &of_gpu(loads, gpu))));
+        for gpu in gpus(loads) {
+            lines.push(line(format!("gpu:{gpu}, first in flight"), &of_gpu(&first, gpu)));
+            lines.push(line(format!("gpu:{gpu}, the rest"), &of_gpu(&rest, gpu)));
+        }
         lines.push(self.ratio(loads).zip(self.recompute).map(|(ratio, seconds)| {
             format!("  loading is {ratio:.1} times as fast as computing the tokens again in {seconds} s")
         }));
@@ -232,6 +235,10 @@ impl KvPlan {
                 json!({ "loads": loads.len(), "p50_s": p50, "p99_s": p99, "max_s": max })
             })
         };
+        let gpu = |gpu: u32| {
+            let [first, rest, all] = [&first, &rest, loads].map(|loads| times(&of_gpu(loads, gpu)));
+            json!({ "gpu": gpu, "load": all, "first": first, "rest": rest })
+        };
         json!({
             "model": self.model,
             "tp": self.tp,
@@ -242,7 +249,7 @@ impl KvPlan {
             "bytes_of_all_ranks": self.layout.of_all(),
             "first": times(&first),
             "rest": times(&rest),
-            "gpus": gpus(loads).into_iter().map(|gpu| json!({ "gpu": gpu, "load": times(&of_gpu(loads, gpu)) })).collect::<Vec<_>>(),
+            "gpus": gpus(loads).into_iter().map(gpu).collect::<Vec<_>>(),
             "recompute_s": self.recompute,
             "recompute_over_load": self.ratio(loads),
         })
@@ -278,9 +285,14 @@ mod tests {
         let text = plan().lines(&loads(), 2).join("\n");
         assert!(text.contains("first in flight: 2 loads: p50 200 ms p99 400 ms max 400 ms"), "{text}");
         assert!(text.contains("the rest: 2 loads: p50 100 ms"), "{text}");
-        assert!(text.contains("gpu:0: 2 loads: p50 100 ms") && text.contains("20.0 times as fast"), "{text}");
+        assert!(text.contains("gpu:0, first in flight: 1 load: p50 400 ms"), "{text}");
+        assert!(text.contains("gpu:0, the rest: 1 load: p50 100 ms"), "{text}");
+        assert!(text.contains("20.0 times as fast"), "{text}");
         let json = plan().json(&loads(), 2);
         assert_eq!((json["first"]["max_s"].as_f64(), json["rest"]["loads"].as_u64()), (Some(0.4), Some(2)));
+        let gpu = &json["gpus"][1];
+        assert_eq!((gpu["first"]["max_s"].as_f64(), gpu["rest"]["max_s"].as_f64()), (Some(0.2), Some(0.1)));
+        assert_eq!(gpu["load"]["loads"].as_u64(), Some(2));
         assert_eq!(
             (json["object_bytes"].as_u64(), json["recompute_over_load"].as_f64()),
             (Some(8 << 20), Some(20.0))

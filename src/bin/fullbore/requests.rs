@@ -71,6 +71,7 @@ struct Shared<'a> {
     /// A request, for the timeline.
     aim: Aim,
     progress: Progress,
+    /// Passed twice, as in an arm.
     start: Barrier,
     in_flight: AtomicU64,
     most: AtomicU64,
@@ -93,7 +94,7 @@ pub fn run(
         parts: &rig.parts,
         requests,
         aim: whole(rig, plan),
-        progress: Progress::new(phase, feed.total().map(|total| total * requests.size)),
+        progress: Progress::of_arm(phase, feed, requests.size),
         start: Barrier::new(inflight + 1 + usize::from(urgent.is_some())),
         in_flight: AtomicU64::new(0),
         most: AtomicU64::new(0),
@@ -128,8 +129,10 @@ pub fn run(
         let probe = beside.zip(probe).map(|(seat, probe)| seat.work(probe));
         drop(running);
         shared.start.wait();
+        // As in an arm: none goes before the clock does.
         let (clocks, started) = (Clocks::start(), Instant::now());
-        (workers, series) = most_workers(rig, &ended, plan.draws().then_some(&shared.progress));
+        shared.start.wait();
+        (workers, series) = most_workers(rig, &ended, started, plan.draws().then_some(&shared.progress));
         let results: Vec<_> = threads.into_iter().map(|thread| thread.join().and_then(identity)).collect();
         let spent = clocks.and_then(|clocks| clocks.stop());
         Ok((results, probe.map(|probe| probe.join().and_then(identity)), spent, started))
@@ -216,6 +219,7 @@ impl User {
     }
 
     fn run(mut self, shared: &Shared<'_>) -> Result<Self, Failure> {
+        shared.start.wait();
         shared.start.wait();
         let result = self.all(shared);
         shared.left.fetch_sub(1, Ordering::Relaxed);
@@ -314,6 +318,7 @@ impl Probe {
 
     fn run(mut self, shared: &Shared<'_>) -> Result<Probed, Failure> {
         let mut probed = Probed { times: Vec::new(), latency: Latency::new()?, bytes: 0 };
+        shared.start.wait();
         shared.start.wait();
         loop {
             thread::sleep(URGENT_EVERY);

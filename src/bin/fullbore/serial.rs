@@ -28,7 +28,7 @@ pub fn run(
     feed: &Feed,
     mut load: impl FnMut(usize, At<'_>) -> Result<(), Failure>,
 ) -> Result<Outcome, Failure> {
-    let progress = Progress::new("serial", feed.total().map(|items| items * plan.item()));
+    let progress = Progress::of_arm("serial", feed, plan.item());
     let mut latency = Latency::new()?;
     let (mut bytes, mut slot, mut split) = (0, 0, Split::default());
     let (clocks, began, mut series) = (Clocks::start()?, Instant::now(), Series::default());

@@ -2,33 +2,38 @@
 
 use std::time::Duration;
 
-/// Parses a size: `4096`, `128k`, `20m`, `1g`, `1gib`. As in fio, k is 1024.
+/// Parses a size: `4096`, `0x1000`, `128k`, `20m`, `1g`, `1gib`. As in fio, k is 1024.
 pub fn size(text: &str) -> Result<u64, String> {
-    let (digits, suffix) = split(text)?;
-    let suffix = suffix.strip_suffix("ib").or(suffix.strip_suffix('b')).unwrap_or(&suffix).to_string();
-    let shift = match suffix.as_str() {
+    let (number, suffix) = split(text)?;
+    let unit = suffix.strip_suffix('b').unwrap_or(&suffix);
+    let unit = unit.strip_suffix('i').filter(|unit| !unit.is_empty()).unwrap_or(unit);
+    let shift = match unit {
         "" => 0,
         "k" => 10,
         "m" => 20,
         "g" => 30,
         "t" => 40,
+        "p" => 50,
         _ => return Err(format!("no size ends in that: `{text}`; write 4096, 128k, 20m or 1g")),
     };
-    digits.checked_mul(1 << shift).ok_or_else(|| format!("`{text}` is more than 64 bits hold"))
+    number.checked_mul(1 << shift).ok_or_else(|| format!("`{text}` is more than 64 bits hold"))
 }
 
-/// Parses a time: `10` and `10s` are seconds; `500ms`, `2m`, `1h`.
+/// Parses a time: `10` and `10s` are seconds; `500ms`, `500msec`, `2m`, `1h`.
 pub fn time(text: &str) -> Result<Duration, String> {
-    let (digits, suffix) = split(text)?;
-    let millis = match suffix.as_str() {
-        "ms" => 1,
-        "" | "s" => 1000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        _ => return Err(format!("no time ends in that: `{text}`; write 10, 10s, 2m or 500ms")),
+    let wrong = || format!("`{text}` is no time: write 10, 10s, 2m or 500ms");
+    let (number, suffix) = split(text).map_err(|_| wrong())?;
+    let micros = match suffix.as_str() {
+        "us" | "usec" => 1,
+        "ms" | "msec" => 1_000,
+        "" | "s" => 1_000_000,
+        "m" => 60_000_000,
+        "h" => 3_600_000_000,
+        "d" => 86_400_000_000,
+        _ => return Err(wrong()),
     };
-    let millis = digits.checked_mul(millis).ok_or_else(|| format!("`{text}` is too long a time"))?;
-    Ok(Duration::from_millis(millis))
+    let micros = number.checked_mul(micros).ok_or_else(|| format!("`{text}` is too long a time"))?;
+    Ok(Duration::from_micros(micros))
 }
 
 /// Parses a switch that may carry a value, as fio's do: `--verify`, `--verify=0`.
@@ -40,15 +45,22 @@ pub fn switch(text: &str) -> Result<bool, String> {
     }
 }
 
+/// The number and what is behind it, in small letters. Behind a hexadecimal one there is nothing: b is a digit, and fio would
+/// pass over a k.
 fn split(text: &str) -> Result<(u64, String), String> {
-    let text = text.trim();
-    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (digits, suffix) = text.split_at(end);
+    let text = text.trim().to_ascii_lowercase();
+    let (digits, radix) = text.strip_prefix("0x").map_or((text.as_str(), 10), |hex| (hex, 16));
+    let end = digits.find(|c: char| !c.is_digit(radix)).unwrap_or(digits.len());
+    let (digits, suffix) = digits.split_at(end);
     if digits.is_empty() {
         return Err(format!("`{text}` does not start with a number; write whole numbers, like 128k or 10s"));
     }
-    let digits = digits.parse().map_err(|_| format!("`{digits}` is more than 64 bits hold"))?;
-    Ok((digits, suffix.to_ascii_lowercase()))
+    if radix == 16 && !suffix.is_empty() {
+        return Err(format!("`{text}` is hexadecimal, and has no unit: write 0x{digits}, or like 128k"));
+    }
+    let number =
+        u64::from_str_radix(digits, radix).map_err(|_| format!("`{digits}` is more than 64 bits hold"))?;
+    Ok((number, suffix.trim().to_owned()))
 }
 
 /// A size for people and for fio: the largest unit that divides it, `20m`.
@@ -86,6 +98,14 @@ pub fn nanos(ns: u64) -> String {
     format!("{value:.decimals$} {unit}")
 }
 
+/// The seconds left for people, as fio has them: `02m:30s`; `--` where nothing says it.
+pub fn clock(left: Option<f64>) -> String {
+    left.map_or("--".into(), |left| {
+        let seconds = left.ceil() as u64;
+        format!("{:02}m:{:02}s", seconds / 60, seconds % 60)
+    })
+}
+
 /// A number of things: `1 lane`, `2 lanes`.
 pub fn count(number: u64, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
@@ -113,7 +133,23 @@ mod tests {
         {
             assert_eq!(size(text), Ok(bytes), "{text}");
         }
-        for text in ["", "k", "12x", "1.5g", "-1", "50%", "99999999999t", "1bib", "99999999999999999999"] {
+        for (text, bytes) in [("1p", 1 << 50), ("4Ki", 4096), ("0x1000", 4096)] {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        for text in [
+            "",
+            "k",
+            "12x",
+            "1.5g",
+            "-1",
+            "50%",
+            "99999999999t",
+            "1bib",
+            "1ib",
+            "0x",
+            "0x10k",
+            "99999999999999999999",
+        ] {
             let error = size(text).expect_err(text);
             assert!(!error.contains('\n'), "{error}");
         }
@@ -125,6 +161,12 @@ mod tests {
         assert_eq!(time("10s"), Ok(Duration::from_secs(10)));
         assert_eq!(time("1m"), Ok(Duration::from_secs(60)));
         assert_eq!(time("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!((time("250msec"), time("250000us")), (time("250ms"), time("250ms")));
+        assert_eq!(
+            (time("7usec"), time("1d")),
+            (Ok(Duration::from_micros(7)), Ok(Duration::from_secs(86_400)))
+        );
+        assert!(time("x").is_err() && time("-1").is_err() && time("1.5s").is_err());
         assert!(time("1y").is_err() && time("").is_err() && time("99999999999999999h").is_err());
     }
 
@@ -134,6 +176,7 @@ mod tests {
         assert_eq!([human(1 << 30), human(3 << 29), human(100)], ["1 GiB", "1.5 GiB", "100 bytes"]);
         assert_eq!([count(1, "lane"), count(2, "lane")], ["1 lane", "2 lanes"]);
         assert_eq!([nanos(999), nanos(1_000), nanos(12_345_678)], ["999 ns", "1.00 us", "12.3 ms"]);
+        assert_eq!([Some(149.5), None].map(clock), ["02m:30s", "--"]);
         assert_eq!([nanos(9_999_999), nanos(1_500_000_000)], ["10.0 ms", "1.50 s"]);
     }
 

@@ -136,6 +136,11 @@ impl Feed {
         self.until.is_some_and(|until| Instant::now() >= until)
     }
 
+    /// When the arm's time is over, if it has one.
+    pub fn until(&self) -> Option<Instant> {
+        self.until
+    }
+
     /// Lets every thread of the arm drain: one of them failed.
     pub fn halt(&self) {
         self.halted.store(true, Ordering::Relaxed);

@@ -74,7 +74,8 @@ pub fn short(value: f64) -> String {
         size if size >= 100.0 => 0,
         size if size >= 10.0 => 1,
         size if size >= 1.0 => 2,
-        _ => 3,
+        // Three that count: 0.0005 and 0.001 are not the same tick.
+        size => (2.0 - size.log10().floor()).min(9.0) as usize,
     };
     let text = format!("{value:.digits$}");
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').into() } else { text }

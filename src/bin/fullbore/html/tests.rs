@@ -46,6 +46,7 @@ fn axes_name_round_values_within_them() {
         assert!(scale.place(1.0).is_finite() && scale.ticks().len() < 20);
     }
     assert_eq!([0.0, 0.25, 1.5, 12.0, 1234.5].map(short), ["0", "0.25", "1.5", "12", "1234"]);
+    assert_eq!([0.0005, 0.001, 0.0015].map(short), ["0.0005", "0.001", "0.0015"]);
 }
 
 #[test]

@@ -3,9 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use super::ini;
-use super::keys::{self, Kind, Scope};
+use super::keys::{self, Kind};
 use super::script::{At, Script, Section, Setting};
 use crate::failure::Failure;
+
+const OF_JOBS: &str = "it is of jobs, not of the table of arms";
 
 /// A word that names a key: without its hyphens, and the value behind `=`.
 fn option(word: &str) -> Option<(&str, Option<&str>)> {
@@ -19,13 +21,12 @@ fn takes_next(name: &str) -> bool {
     keys::find(name).is_ok_and(|key| !key.kind.may_be_bare())
 }
 
-/// Whether the words ask for jobs: one is named, a job file is, or something that is about job files.
+/// Whether the words ask for jobs: one is named, or a job file is.
 pub fn asks_for_jobs(words: &[String]) -> bool {
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let Some((name, value)) = option(word) else { return true };
-        if keys::find(name).is_ok_and(|key| matches!(key.name, "name" | "replay") || key.scope == Scope::Run)
-        {
+        if keys::find(name).is_ok_and(|key| matches!(key.name, "name" | "replay")) {
             return true;
         }
         if value.is_none() && takes_next(name) {
@@ -44,9 +45,7 @@ pub fn check_arms(words: &[String]) -> Result<(), Failure> {
         match keys::find(name) {
             Ok(key) if key.is_of_arms() => {}
             Ok(_) => {
-                return refuse(
-                    "it is of jobs, not of the table of arms: name a job with --name=NAME first".into(),
-                );
+                return refuse(format!("{OF_JOBS}: name one with --name=NAME, or give a job file"));
             }
             Err(why) => return refuse(why),
         }

@@ -164,8 +164,8 @@ arms*: a serial loop, then the engine with 1 to 32 objects in flight, each byte 
 - **Content is checked after the clock** (`verify`): no check is in the time that is measured.
 - The files of all jobs are looked at before the first of them runs; a job opens its own when its turn comes, after those before
   a `stonewall` have ended.
-- **Sizes**: k, m, g and t are powers of 1024, with or without b or ib behind (fio's 16kib is 16000 bytes, unless
-  kb_base=1000). No sums in values.
+- **Sizes**: k, m, g, t and p are powers of 1024, with or without i, b or ib behind (fio's 16kib is 16000 bytes, unless
+  kb_base=1000), and whole numbers may have them, too; what begins with 0x is hexadecimal. No sums in values.
 - **Job files**: `;` and `#` begin comments anywhere in a line, as in fio. `${NAME}` that is not set is an error, where fio puts
   in nothing. A key that stands alone is 1 where it is a bool, too. `$jobname` and its like are not known. `-` is the standard
   input, as in fio.

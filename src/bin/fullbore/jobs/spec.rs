@@ -251,10 +251,10 @@ impl Job {
 
     fn course(&mut self, s: &Setting) -> Result<bool, Failure> {
         match s.key.name {
-            "runtime" => self.runtime = Some(s.parse(value::time)?).filter(|time| !time.is_zero()),
+            "runtime" => self.runtime = Some(s.parse(units::time)?).filter(|time| !time.is_zero()),
             "time_based" => self.time_based = s.is_on(),
-            "ramp_time" => self.ramp_time = s.parse(value::time)?,
-            "startdelay" => self.startdelay = s.parse(value::time)?,
+            "ramp_time" => self.ramp_time = s.parse(units::time)?,
+            "startdelay" => self.startdelay = s.parse(units::time)?,
             "loops" => self.loops = s.parse(|text| value::int_in(text, 1, u64::MAX))?,
             "stonewall" => self.stonewall = s.is_on(),
             "new_group" => self.new_group = s.is_on(),

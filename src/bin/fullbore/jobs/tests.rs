@@ -213,7 +213,8 @@ fn jobs_are_told_from_the_table_of_arms() {
         ("a.fio", true),
         ("--bs=8m a.fio", true),
         ("--showcmd a.fio", true),
-        ("--eta=never", true),
+        ("--eta=never", false),
+        ("--showcmd --arm=1", false),
         ("--sweep=iodepth=1,2 --bs=8m", false),
         ("--sweep=iodepth=1,2 a.fio", true),
     ] {
@@ -222,6 +223,10 @@ fn jobs_are_told_from_the_table_of_arms() {
     assert!(line::check_arms(&words("--filename /x --bs 8m --hipri --mark-every=3 --polling")).is_ok());
     for (line, part) in [
         ("--bogus=1", "--bogus: there is no such key"),
+        (
+            "--arm=1 --status-interval=1",
+            "--status-interval: it is of jobs, not of the table of arms: name one",
+        ),
         ("--iodeth=3", "did you mean iodepth?"),
         ("--rwmixread=3", "--rwmixread: it is of jobs"),
         ("--zonemode=none", "fio has this key"),

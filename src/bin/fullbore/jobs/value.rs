@@ -1,7 +1,5 @@
 //! Values in fio's spelling. Each refusal says what to write.
 
-use std::time::Duration;
-
 use crate::units;
 
 /// Bytes, or a part of what there is.
@@ -31,35 +29,9 @@ pub fn amount(text: &str) -> Result<Amount, String> {
     }
 }
 
-/// A time; a number alone is in seconds.
-pub fn time(text: &str) -> Result<Duration, String> {
-    let lower = text.trim().to_ascii_lowercase();
-    let parse = |number: &str, micros: u64| {
-        let number: u64 =
-            number.trim().parse().map_err(|_| format!("`{text}` is no time: write 10, 10s, 2m or 500ms"))?;
-        let micros = number.checked_mul(micros).ok_or_else(|| format!("`{text}` is too long a time"))?;
-        Ok(Duration::from_micros(micros))
-    };
-    for (suffix, micros) in [("usec", 1), ("us", 1), ("msec", 1_000), ("ms", 1_000)] {
-        if let Some(number) = lower.strip_suffix(suffix) {
-            return parse(number, micros);
-        }
-    }
-    for (suffix, seconds) in [('s', 1), ('m', 60), ('h', 3600), ('d', 86_400)] {
-        if let Some(number) = lower.strip_suffix(suffix) {
-            return parse(number, seconds * 1_000_000);
-        }
-    }
-    parse(&lower, 1_000_000)
-}
-
+/// A whole number; as in fio it may end as sizes do.
 pub fn int(text: &str) -> Result<u64, String> {
-    let text = text.trim();
-    let number = match text.strip_prefix("0x") {
-        Some(hex) => u64::from_str_radix(hex, 16).ok(),
-        None => text.parse().ok(),
-    };
-    number.ok_or_else(|| format!("`{text}` is no whole number: write one like 8"))
+    units::size(text).map_err(|_| format!("`{text}` is no whole number: write one like 8"))
 }
 
 /// An int within bounds.
@@ -128,21 +100,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_in_seconds_unless_they_say() {
-        for (text, micros) in [
-            ("10", 10_000_000),
-            ("10s", 10_000_000),
-            ("2m", 120_000_000),
-            ("500ms", 500_000),
-            ("7us", 7),
-            ("1h", 3_600_000_000),
-        ] {
-            assert_eq!(time(text), Ok(Duration::from_micros(micros)), "{text}");
-        }
-        assert!(time("x").is_err() && time("").is_err() && time("1y").is_err() && time("-1").is_err());
-    }
-
-    #[test]
     fn amounts_may_be_parts() {
         assert_eq!(amount("1m"), Ok(Amount::Bytes(1 << 20)));
         assert_eq!(amount("50%").map(|half| half.of(10 << 20)), Ok(5 << 20));
@@ -178,8 +135,8 @@ mod tests {
 
     #[test]
     fn numbers_and_words() {
-        assert_eq!((int("0x10"), int(" 7 ")), (Ok(16), Ok(7)));
-        assert!(int("7k").is_err() && int_in("9", 1, 8).unwrap_err().contains("1 to 8"));
+        assert_eq!((int("0x10"), int(" 7 "), int("7k")), (Ok(16), Ok(7), Ok(7168)));
+        assert!(int("7x").is_err() && int("").is_err() && int_in("9", 1, 8).unwrap_err().contains("1 to 8"));
         assert_eq!(word("b", &["a", "b"]), Ok("b"));
         assert!(word("c", &["a", "b"]).unwrap_err().contains("a, b"));
     }

@@ -7,6 +7,7 @@ use super::numbers::{Unit, short};
 use crate::failure::Failure;
 use crate::jobs::script::Script;
 use crate::jobs::value;
+use crate::units;
 
 /// What is known of the running jobs at a moment.
 #[derive(Debug, Clone, Default)]
@@ -47,7 +48,7 @@ impl Eta {
             _ => io::stderr().is_terminal(),
         };
         let newline =
-            script.run_setting("eta-newline").map(|setting| setting.parse(value::time)).transpose()?;
+            script.run_setting("eta-newline").map(|setting| setting.parse(units::time)).transpose()?;
         Ok(Self { shows, newline, last: None, broken: Instant::now(), on_line: false })
     }
 
@@ -93,13 +94,7 @@ fn line(now: &Moment, last: &Moment, time: Duration) -> String {
         .zip(last.done)
         .filter(|(new, old)| new > old)
         .map(|(new, old)| (1.0 - new) / (new - old) * seconds);
-    let left = left.map_or_else(
-        || "--".into(),
-        |left| {
-            let left = left.ceil() as u64;
-            format!("{:02}m:{:02}s", left / 60, left % 60)
-        },
-    );
+    let left = units::clock(left);
     format!(
         "Jobs: {}: [{}][{done}][r={},w={}][r={},w={} IOPS][depth {}][eta {left}]",
         now.running,

@@ -1,10 +1,11 @@
 //! The report for people, in the shape of fio's.
 
 use std::fmt::Write;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::numbers::{Unit, short, unit_of, within};
 use super::{Disk, Job, Shown};
+use crate::dates::ctime;
 use crate::jobs::run::stats::{BOUNDS, READ, Sum, WRITE, shares};
 use crate::sweep::Sweep;
 use crate::units::{count, human};
@@ -66,11 +67,12 @@ fn job(out: &mut String, one: &Shown<'_>, all: &[Shown<'_>]) {
         one.failed.as_ref().map_or_else(|| " 0".into(), |(errno, words)| format!("{errno:2} ({words})"));
     let _ = writeln!(
         out,
-        "\n{}: (groupid={}, jobs={}): err={error}: pid={}",
+        "\n{}: (groupid={}, jobs={}): err={error}: pid={}: {}",
         one.job.name,
         one.group,
         one.members,
-        std::process::id()
+        std::process::id(),
+        ctime(SystemTime::now())
     );
     if let Some(description) = &one.job.description {
         let _ = writeln!(out, "  Description  : [{description}]");
@@ -152,12 +154,16 @@ fn percentiles(out: &mut String, name: &str, values: &[u64], sum: &Sum, list: &[
     let scaled: Vec<u64> = values.iter().map(|&ns| (ns as f64 / scale) as u64).collect();
     let width = scaled.iter().max().map_or(1, |most| most.to_string().len()).max(5);
     let _ = writeln!(out, "    {name} percentiles ({unit}):");
+    // As fio has them: each with the decimals of the one that has most, and what a line of 80 holds.
+    let decimals = |percent: &f64| percent.to_string().split_once('.').map_or(0, |(_, behind)| behind.len());
+    let decimals = list.iter().map(decimals).max().unwrap_or(0);
+    let (before, a_line) = (decimals + 3, (73 / (decimals + 14)).max(1));
     let cells: Vec<String> = list
         .iter()
         .zip(&scaled)
-        .map(|(percent, value)| format!("{percent:5.2}th=[{value:width$}]"))
+        .map(|(percent, value)| format!("{percent:before$.decimals$}th=[{value:width$}]"))
         .collect();
-    let lines: Vec<String> = cells.chunks(4).map(|line| format!("     | {}", line.join(", "))).collect();
+    let lines: Vec<String> = cells.chunks(a_line).map(|line| format!("     | {}", line.join(", "))).collect();
     let _ = writeln!(out, "{}", lines.join(",\n"));
 }
 
@@ -311,6 +317,25 @@ fn status(out: &mut String, shown: &[Shown<'_>]) {
                 millis(least),
                 millis(most)
             );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two decimals for all would make 100.00th of 99.999.
+    #[test]
+    fn percentiles_have_the_decimals_that_fio_gives_them() {
+        for (list, line) in [
+            (vec![50.0, 99.0], "     |  50th=[    7],  99th=[    7]\n"),
+            (vec![1.0, 99.95], "     |  1.00th=[    7], 99.95th=[    7]\n"),
+            (vec![1.0, 99.999], "     |  1.000th=[    7], 99.999th=[    7]\n"),
+        ] {
+            let mut out = String::new();
+            percentiles(&mut out, "clat", &[7, 7], &Sum::default(), &list);
+            assert!(out.ends_with(line), "{out}");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::eta::Eta;
 use crate::failure::Failure;
 use crate::jobs::script::Script;
-use crate::jobs::value;
+use crate::units;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
@@ -31,7 +31,7 @@ impl Said {
     pub fn of(script: &Script) -> Result<Self, Failure> {
         let forms = script.run_setting("output-format").map(|setting| setting.parse(forms)).transpose()?;
         let every =
-            script.run_setting("status-interval").map(|setting| match setting.parse(value::time)? {
+            script.run_setting("status-interval").map(|setting| match setting.parse(units::time)? {
                 time if time < LEAST_INTERVAL => Err(setting.refuse("give 500ms or more")),
                 time => Ok(time),
             });

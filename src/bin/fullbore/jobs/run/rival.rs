@@ -120,7 +120,7 @@ fn beside(rival: Rival, job: &Job, made: &mut Made, run: u64) -> Result<Beside, 
                 "{} of {} in flight against one command of {}",
                 job.iodepth * job.numjobs,
                 short(job.bs),
-                short(job.serial_command().into())
+                short(u64::from(job.serial_command()).min(job.bs))
             );
             let pairs = Pairs::run(|| ours(&section), || serial(&section, &plains))?;
             Ok(Beside { rival: "serial".into(), how, footprint: [footprint; 2], pairs })
