@@ -28,6 +28,18 @@ pub fn bench_ok(words: &[&str]) -> Value {
     json
 }
 
+/// Whoever asks for requests thinks between one and the next.
+#[test]
+fn requests_come_after_the_time_to_think() {
+    let Some(folder) = direct_folder() else { return };
+    let name = format!("--filename={}", folder.file("data", 8 * MIB, 7).display());
+    let line = [&name, "--requests=4", "--inflight=1", "--request_size=1m", "--bs=512k", "--think_ms=150"];
+    let json = bench_ok(&line);
+    let ended = json["fullbore"]["arms"][0]["completed_s"].as_array().expect("a time for each").clone();
+    let ended: Vec<f64> = ended.iter().map(|at| at.as_f64().expect("seconds")).collect();
+    assert!(ended.len() == 4 && ended.windows(2).all(|pair| pair[1] - pair[0] >= 0.15), "{ended:?}");
+}
+
 /// A comparison as it must be: pairs, a ratio of medians between the ratios of pairs, a first run apart.
 #[track_caller]
 pub fn check_compared(compared: &Value, rival: &str) {

@@ -11,6 +11,8 @@ use crate::queue::cuda::{Copy, Ended, MOST_PIECES, Way};
 
 /// How long a unit of a lower class may wait for others, in ns.
 const PATIENCE: u64 = 200_000_000;
+/// How long staging that could not be had is not asked for again, in ns.
+const NEXT_TRY: u64 = 1_000_000_000;
 
 impl GpuLane {
     /// Puts what is ready into the copy engines, in the order over all requests.
@@ -53,11 +55,13 @@ impl GpuLane {
         let gains = slot.path != Path::DaxToGpu || slot.bulk.len() <= slot.copies.len() / 2;
         let scattered =
             gains && layout::is_scattered(slot.copies.len(), bytes) && slot.copies.len() <= MOST_PIECES;
-        if scattered {
+        if scattered && self.now >= self.staging_from {
             match self.mover.has_staging() {
                 Ok(false) => return false,
                 Ok(true) => return self.copy_scattered(index, way, bytes),
                 Err(error) => {
+                    // A try costs more than the copies: the next comes later.
+                    self.staging_from = self.now + NEXT_TRY;
                     tracing::warn!(?error, "pieces are copied one by one: no kernel, or no memory for it")
                 }
             }

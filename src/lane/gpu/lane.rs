@@ -90,6 +90,8 @@ pub struct GpuLane {
     bell: BellWait,
     /// Bytes in the copy engines, by way.
     pub(super) copying: [u64; 2],
+    /// Until then nobody asks for staging, which could not be had.
+    pub(super) staging_from: u64,
     /// The context is broken: nothing more is copied.
     pub(super) broken: Option<CudaError>,
     pub(super) claimed: u64,
@@ -137,6 +139,7 @@ impl GpuLane {
             waker: Waker::from(Arc::new(Ring(inbox.clone()))),
             bell: BellWait::new(bell),
             copying: [0; 2],
+            staging_from: 0,
             broken: None,
             claimed: 0,
             now: core.clock.now(),

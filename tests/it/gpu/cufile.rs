@@ -112,6 +112,21 @@ fn direct_is_chosen_by_itself_and_its_reason_is_told() {
     });
 }
 
+/// Batches are not relied on: those of the library have been seen not to return.
+#[test]
+fn a_batch_that_never_returns_holds_up_nobody() {
+    with("gpu::cufile::a_batch_that_never_returns_holds_up_nobody", "nvfs", |fake, file| {
+        file.order("batch_hang", 0, u64::MAX);
+        let rig = Rig::new(fake, asked(), 64 * MIB);
+        let (_, target) = rig.file(40 * MIB, OpenOptions::read());
+        let done = rig.read(&target, 0, 0, 40 * MIB);
+        done.result.expect("it lands");
+        assert_eq!(done.paths.to_string(), "cufile");
+        rig.check(0, 0, 40 * MIB);
+        assert_eq!(file.count("cuFileBatchIOSubmit"), 0);
+    });
+}
+
 #[test]
 fn compatibility_runs_only_where_it_is_demanded() {
     with("gpu::cufile::compatibility_runs_only_where_it_is_demanded", "compat", |fake, file| {

@@ -3,6 +3,7 @@
 
 use super::rig::{KIB, MIB, Rig, SEED, WAIT, failed, given_out, gpu, ok};
 use crate::support::cuda::{EVER, Fake};
+use crate::support::eventually;
 use fullbore::{Engine, ErrorKind, OpenOptions, Path, Target, Transfer};
 
 /// Code of the stand-in where a copy is refused, and where a context breaks.
@@ -339,8 +340,11 @@ fn pieces_are_copied_one_by_one_where_there_is_no_kernel() {
             let file = std::fs::read(path).expect("the file");
             assert_eq!(crate::support::first_mismatch(&file, 0, SEED), None);
             faults.iter().for_each(|(fault, _)| fake.order(fault, 0, 0));
-            rig.run(pieces(&rig, Transfer::read(&target))).result.expect("it lands");
-            assert!(fake.count("cuLaunchKernel") > launched, "it is tried again");
+            let tried = || {
+                rig.run(pieces(&rig, Transfer::read(&target))).result.expect("it lands");
+                fake.count("cuLaunchKernel") > launched
+            };
+            assert!(eventually(WAIT, tried), "it is tried again");
         }
     });
 }
