@@ -147,6 +147,12 @@ fn a_job_is_held_against_the_serial_loop_and_fio() {
     if Command::new("fio").arg("--version").output().is_err() {
         return println!("skipped: no fio on the PATH");
     }
+    // The same at random, of a part of the file: commands alone, and whole objects.
+    for bs in ["--bs=4k", "--bs=1m"] {
+        let part = ["--name=a", &name, bs, "--iodepth=4", "--rw=randread", "--offset=1m", "--size=4m"];
+        let json = bench_ok(&[&part[..], &["--cmd_size=128k", "--compare=fio"]].concat());
+        check_compared(&json["fullbore"]["beyond"][0]["compare"], "fio");
+    }
     let json = bench_ok(&[&line[..], &["--compare=fio"]].concat());
     assert_eq!(json["fullbore"]["beyond"][0]["compare"]["rival_footprint_bytes"].as_u64(), Some(4 * MIB));
     check_compared(&json["fullbore"]["beyond"][0]["compare"], "fio");
@@ -159,7 +165,7 @@ fn what_rivals_cannot_do_is_refused() {
         ("--name=a --filename=/x --rw=write --compare=serial", "only read"),
         ("--name=a --filename=/x --mem=gpu:0 --compare=serial", "host memory"),
         ("--name=a --filename=/x --runtime=1 --compare=serial", "runtime"),
-        ("--name=a --filename=/x --rw=randread --compare=fio", "in order"),
+        ("--name=a --filename=/x:/y --compare=fio", "one part of one file"),
         ("--name=a --filename=/x --direct=0 --compare=fio", "O_DIRECT"),
         ("--name=a --filename=/x --compare=dd", "none of fio, serial"),
         ("--name=a --filename=/x --unlink=1 --ceilings", "unlink"),

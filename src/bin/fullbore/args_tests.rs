@@ -88,7 +88,6 @@ fn bad_combinations_are_one_line_with_a_remedy() {
         "--compare=serial --rw=randwrite",
         "--compare=serial --runtime=5",
         "--compare=serial --mem=gpu:0",
-        "--compare=fio --rw=randread",
         "--compare=fio --runtime=5",
         "--allow-destructive",
         "--requests=0",

@@ -55,7 +55,7 @@ impl Ours {
     /// Moves so many bytes of so large a file, as one arm.
     fn run(&self, (rig, plan): (&Rig, &Plan), size: u64, total: u64) -> Result<Run, Failure> {
         let (rig, plan) = self.cut.as_ref().map_or((rig, plan), |(rig, plan)| (rig, plan));
-        let order = Order::new(size, plan.bs, false);
+        let order = Order::new(size, plan.bs, plan.rw.random());
         let feed = Feed::of(order, (total / plan.bs).max(1));
         // No spare places here: fio lands in what is in flight, and so must we.
         let items = rig.items(self.iodepth * plan.jobs)?;
@@ -128,8 +128,20 @@ fn jobs(
 ) -> Result<Vec<FioJob>, Failure> {
     let bs = u64::from(rig.command()).min(plan.bs);
     let (region, total) = (order.count() * plan.bs, order.objects_an_arm() * plan.bs);
-    let (file, most) = (place.members[0].path.clone(), region / bs);
-    let job = |engine, jobs, depth| FioJob { file: file.clone(), engine, bs, depth, jobs, region, total };
+    let random = FioJob::random(plan.rw.random(), plan.bs, bs)
+        .map_err(|why| Failure::Setup(format!("--compare=fio {why}")))?;
+    let (file, most) = (place.members[0].path.clone(), region / bs / random.unwrap_or(1));
+    let job = |engine, jobs, depth| FioJob {
+        file: file.clone(),
+        engine,
+        bs,
+        depth,
+        jobs,
+        random,
+        start: 0,
+        region,
+        total,
+    };
     if place.drives().next().is_some() {
         let passthrough = |(jobs, depth): (u64, u64)| {
             let jobs = jobs.min(most);
@@ -151,7 +163,7 @@ fn jobs(
 
 /// Runs the pairs.
 pub fn run(fio: &Fio, rig: &Rig, plan: &Plan, place: &Place) -> Result<Compared, Failure> {
-    let order = Order::new(place.size, plan.bs, false);
+    let order = Order::new(place.size, plan.bs, plan.rw.random());
     let iodepth = if plan.depths.contains(&DEPTH) { DEPTH } else { plan.max_depth() };
     let slots = iodepth * plan.jobs;
     let footprint = rig.pool.footprint(slots);
@@ -215,7 +227,8 @@ fn serial(
 ) -> Result<Pairs, Failure> {
     let objects = SERIAL_OBJECTS.min(order.objects_an_arm());
     let (file, engine) = (place.members[0].plain.clone(), FioEngine::Psync);
-    let job = FioJob { file, engine, depth: 1, jobs: 1, total: objects * plan.bs, ..job.clone() };
+    let job =
+        FioJob { file, engine, depth: 1, jobs: 1, random: None, total: objects * plan.bs, ..job.clone() };
     let plain = place.plain(plan, &rig.engine, false)?;
     let hot = Plan { bs: job.bs, ..plan.clone() };
     let order = Order::new(job.region, job.bs, false);

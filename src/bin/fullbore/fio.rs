@@ -59,7 +59,10 @@ pub struct FioJob {
     pub bs: u64,
     pub depth: u64,
     pub jobs: u64,
-    /// Bytes of the file that are read, again and again, by all jobs together.
+    /// Commands of an object, where these come at random; each begins at a multiple of its size.
+    pub random: Option<u64>,
+    /// Where the bytes of the file begin that are read, again and again, by all jobs together; and how many they are.
+    pub start: u64,
     pub region: u64,
     /// Bytes that are moved, by all jobs together.
     pub total: u64,
@@ -71,18 +74,32 @@ impl FioJob {
         self.jobs * self.depth * self.bs
     }
 
+    /// How the commands of objects of `bs` come at random, if they do, or why fio cannot do that.
+    pub fn random(is_random: bool, bs: u64, command: u64) -> Result<Option<u64>, &'static str> {
+        match bs.is_multiple_of(command) {
+            _ if !is_random => Ok(None),
+            true => Ok(Some(bs / command)),
+            false => Err("at random reads whole commands: make bs a multiple of cmd_size"),
+        }
+    }
+
     /// How many commands of which size, for people.
     pub fn words(&self) -> String {
         format!("{} of {} x {}", count(self.jobs, "job"), self.depth, short(self.bs))
     }
 
     fn arguments(&self) -> Vec<String> {
-        let share = |bytes: u64| bytes / self.jobs / self.bs * self.bs;
-        let part = share(self.region).max(self.bs);
+        let object = self.bs * self.random.unwrap_or(1);
+        let share = |bytes: u64| (bytes / self.jobs / object * object).max(object);
+        let part = share(self.region);
         let mut line = vec![
             "--name=fullbore".into(),
             format!("--filename={}", escape(&self.file)),
-            "--rw=read".into(),
+            match self.random {
+                None => "--rw=read".into(),
+                Some(1) => "--rw=randread".into(),
+                Some(commands) => format!("--rw=randread:{commands}"),
+            },
             "--readonly".into(),
             "--allow_file_create=0".into(),
             format!("--bs={}", self.bs),
@@ -90,14 +107,17 @@ impl FioJob {
             format!("--numjobs={}", self.jobs),
             "--thread".into(),
             "--group_reporting".into(),
+            format!("--offset={}", self.start),
             format!("--size={part}"),
             format!("--offset_increment={part}"),
-            format!("--io_size={}", share(self.total).max(self.bs)),
+            format!("--io_size={}", share(self.total)),
             // It is asked for a rate only: its clocks per command would cost it.
             "--gtod_reduce=1".into(),
             "--eta=never".into(),
             "--output-format=json".into(),
         ];
+        // Not of single commands: it would hit some twice, and others not.
+        line.extend((object > self.bs).then(|| format!("--blockalign={object}")));
         line.extend(match self.engine {
             FioEngine::Psync => vec!["--ioengine=psync".into(), "--direct=1".into()],
             FioEngine::Ring => ring(&["--ioengine=io_uring", "--direct=1"]),
@@ -243,6 +263,8 @@ mod tests {
             bs: 128 << 10,
             depth: 640,
             jobs: 2,
+            random: None,
+            start: 0,
             region: 1020 << 20,
             total: 5120 << 20,
         }
@@ -271,6 +293,22 @@ mod tests {
             assert!(command.contains(part), "{part} is not in {command}");
         }
         assert!(!command.contains("--direct"), "{command}");
+        assert!(
+            line.contains("--rw=read --") && line.contains("--offset=0 ") && !line.contains("blockalign")
+        );
+        let random = |commands| FioJob { random: Some(commands), start: 4096, ..job() }.arguments().join(" ");
+        for (commands, part) in
+            [(1, "--rw=randread --"), (160, "--rw=randread:160 "), (160, "--offset=4096 ")]
+        {
+            assert!(random(commands).contains(part), "{part} is not in {}", random(commands));
+        }
+        // Whole objects, of which 510 MiB hold 25.
+        let (line, object) = (random(160), 20 << 20);
+        assert!(line.contains(&format!("--size={} ", 25 * object)), "{line}");
+        assert!(
+            line.contains(&format!("--blockalign={object}")) && !random(1).contains("blockalign"),
+            "{line}"
+        );
         let plain = FioJob { engine: FioEngine::Psync, depth: 1, jobs: 1, ..job() }.arguments().join(" ");
         assert!(plain.contains("--ioengine=psync") && !plain.contains("fixedbufs"));
     }

@@ -164,6 +164,8 @@ fn the_first_pair_beside_fio_is_apart_and_both_land_in_as_much_memory() {
     let file = folder.file("data", 8 * MIB, 7);
     let name = format!("--filename={}", file.display());
     let line = [&name[..], "--bs=256k", "--iodepth=4", "--lanes=1", "--verify=0"];
+    let json = bench_ok(&[&line[..], &["--rw=randread", "--compare=fio"]].concat());
+    check_compared(&json["fullbore"]["compare"], "fio");
     let json = bench_ok(&[&line[..], &["--compare=fio"]].concat());
     let compared = &json["fullbore"]["compare"];
     check_compared(compared, "fio");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fullbore::Lanes;
 
-use super::{ALIGN, BenchArgs, MOST_TRANSFERS, Rw, refuse};
+use super::{ALIGN, BenchArgs, MOST_TRANSFERS, refuse};
 use crate::failure::Failure;
 use crate::options::Rival;
 use crate::units;
@@ -64,9 +64,11 @@ impl BenchArgs {
             return refuse("--runtime=0 measures nothing: give a time like 10s, or leave it out");
         }
         let (fio, rival) = (self.compare == Some(Rival::Fio), self.compare.map_or("", Rival::name));
-        if (fio && self.rw != Rw::Read) || (self.compare.is_some() && self.rw.writes()) {
+        if self.compare.is_some() && self.rw.writes() {
             let rw = self.rw.name();
-            return refuse(format!("--compare={rival} does not do --rw={rw}: compare with --rw=read"));
+            return refuse(format!(
+                "--compare={rival} does not do --rw={rw}: compare with --rw=read or randread"
+            ));
         }
         if self.compare.is_some() && runtime.is_some() {
             return refuse(format!(

@@ -103,7 +103,18 @@ mod tests {
     }
 
     fn job(engine: FioEngine, jobs: u64, depth: u64) -> FioJob {
-        FioJob { file: "/f".into(), engine, bs: 131_072, depth, jobs, region: 1 << 30, total: 1 << 32 }
+        let (random, start) = (None, 0);
+        FioJob {
+            file: "/f".into(),
+            engine,
+            bs: 131_072,
+            depth,
+            jobs,
+            random,
+            start,
+            region: 1 << 30,
+            total: 1 << 32,
+        }
     }
 
     /// 8 of 20 MiB that were asked for, and objects of ours in so much memory.

@@ -353,7 +353,7 @@ pub const OURS: &[Key] = &[
         "compare",
         Word,
         Both,
-        "fio or serial: five pairs in turn with the engine behind the first of each, same bytes, same footprint; medians, their ratio and its spread. Over passthrough fio has a buffer for each of its 16 to 64 commands in flight and no more: there objects are cut so that both land in as much memory. serial: a command, wait, the next, by pread with O_DIRECT. For jobs that read to host memory",
+        "fio or serial: five pairs in turn with the engine behind the first of each, same bytes, same footprint; medians, their ratio and its spread. Over passthrough fio has a buffer for each of its 16 to 64 commands in flight and no more: there objects are cut so that both land in as much memory. serial: a command, wait, the next, by pread with O_DIRECT. For jobs that read to host memory; fio reads one part of one file, in order or whole objects at random",
     ),
     own(
         "ceilings",

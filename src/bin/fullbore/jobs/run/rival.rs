@@ -47,13 +47,12 @@ impl Job {
         if rival == Rival::Fio && !self.direct {
             return Err("fio reads with O_DIRECT: leave out direct=0, or write serial".into());
         }
-        if rival == Rival::Fio && (self.rw.random || self.replay.is_some() || self.files.len() > 1) {
-            return Err("fio reads one file in order: write rw=read and one filename, or serial".into());
-        }
-        let at = [self.offset, self.offset_increment];
-        if rival == Rival::Fio && (self.nrfiles > 1 || at.iter().any(|&at| at != Amount::Bytes(0))) {
+        let many = self.nrfiles > 1 || self.files.len() > 1 || self.offset_increment != Amount::Bytes(0);
+        if rival == Rival::Fio && (many || self.replay.is_some()) {
             return Err(
-                "fio reads one file from its start: leave out offset and nrfiles, or write serial".into()
+                "fio reads one part of one file: leave out replay, nrfiles, offset_increment and other \
+                        files, or write serial"
+                    .into(),
             );
         }
         Ok(())
@@ -264,17 +263,17 @@ fn serial(section: &Section<'_>, plains: &[Vec<Plain>]) -> Result<Run, Failure> 
 /// The job in fio's words: commands of the same size, as many as fit in the same footprint.
 fn fio_job(section: &Section<'_>, footprint: u64) -> Result<FioJob, Failure> {
     let (job, span) = (section.job, section.parts[0].spans[0]);
-    let refuse = |why: &str| Err(of(job, format!("compare=fio {why}")));
-    if span.start > 0 || section.parts.iter().any(|part| part.spans != [span]) {
-        return refuse(
-            "reads one file from its start: leave out offset, offset_increment and nrfiles, or write serial",
-        );
+    let refuse = |why: &str| of(job, format!("compare=fio {why}"));
+    if section.parts.iter().any(|part| part.spans != [span]) {
+        let why = "reads one part of one file: leave out offset_increment and nrfiles, or write serial";
+        return Err(refuse(why));
     }
     let file = files::names(job, 0).swap_remove(0);
     let bs = u64::from(section.parts[0].targets[0].geometry().max_bytes).min(job.bs);
     let region = span.count * job.bs;
     let moved = total(job, &section.parts[0].spans) * job.bs * job.numjobs as u64;
-    let lanes = (section.lanes().len() as u64).clamp(1, region / bs);
+    let random = FioJob::random(job.rw.random, job.bs, bs).map_err(refuse)?;
+    let lanes = (section.lanes().len() as u64).clamp(1, region / bs / random.unwrap_or(1));
     let (engine, jobs, depth) = match is_namespace(&file) {
         true => (FioEngine::Passthrough, lanes.min(PASSTHROUGH.1), PASSTHROUGH.0),
         false => (FioEngine::Ring, lanes, u64::MAX),
@@ -282,9 +281,9 @@ fn fio_job(section: &Section<'_>, footprint: u64) -> Result<FioJob, Failure> {
     let jobs = jobs.min(footprint / bs).max(1);
     let depth = depth.min(footprint / bs / jobs);
     if depth == 0 || depth > MOST_BUFFERS {
-        return refuse(
-            "cannot land in the same memory with 1 to 16384 buffers a job: change iodepth, cmd_size or lanes",
-        );
+        let why =
+            "cannot land in the same memory with 1 to 16384 buffers a job: change iodepth, cmd_size or lanes";
+        return Err(refuse(why));
     }
-    Ok(FioJob { file, engine, bs, depth, jobs, region, total: moved })
+    Ok(FioJob { file, engine, bs, depth, jobs, random, start: span.start, region, total: moved })
 }

@@ -49,7 +49,7 @@ fn refusals_of_the_command_line_are_one_line_with_a_remedy() {
         "--name=a --size=0%",
         "--name=a --rate=1,2,3,4",
         "--name=a --requests=4",
-        "--name=a --compare=fio --rw=randread",
+        "--name=a --compare=fio --nrfiles=2",
         "--name=a --bssplit=4k/50",
         "--name=a --mem=gpu:0 --numa_mem_policy=prefer:0",
         "no-such-file.fio",
@@ -108,7 +108,7 @@ fn what_cannot_be_had_is_said_before_anything_runs() {
         ("--name=a --verify=crc32d", "no method"),
         ("--name=a --section=b", "name one"),
         ("--name=a --iodepth=4096 --numjobs=64", "65536"),
-        ("--name=a --size=1m --compare=fio --offset=4k", "from its start"),
+        ("--name=a --size=1m --compare=fio --offset_increment=4k", "one part of one file"),
     ] {
         let why = jobs(line).unwrap_err().to_string();
         assert!(why.contains(part) && !why.contains('\n'), "{line}: {why}");
