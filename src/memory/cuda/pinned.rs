@@ -138,6 +138,11 @@ impl HostMemory {
         self.mapping.is_some() || self.gpu.check("cuMemHostAlloc").is_ok()
     }
 
+    /// Whether GPUs may: the context that it was registered in is there.
+    pub fn check(&self, call: &'static str) -> Result<(), CudaError> {
+        self.gpu.check(call)
+    }
+
     /// Where the GPU sees it.
     pub fn on_device(&self) -> Result<u64, CudaError> {
         let _entered = self.gpu.enter()?;

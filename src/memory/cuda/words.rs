@@ -83,6 +83,8 @@ impl Word {
     /// The stream lives.
     pub unsafe fn hold(&self, gpu: &Gpu, stream: *mut c_void, count: usize) -> Result<(), Error> {
         let tried = "the stream cannot be made to wait";
+        let gone = "the stream cannot be made to wait for these marks, which waited in a context of before: make others";
+        self.words.memory.check("cuStreamWaitValue32").map_err(|e| e.error(gone))?;
         let _entered = gpu.enter().map_err(|e| e.error(tried))?;
         self.words.waited.store(true, Ordering::Relaxed);
         self.held.fetch_max(count as u32, Ordering::Relaxed);

@@ -2,7 +2,7 @@
 
 use super::rig::{MIB, Rig, WAIT, gpu};
 use crate::support::eventually;
-use fullbore::{Engine, ErrorKind, Marks, OpenOptions, Transfer};
+use fullbore::{Engine, ErrorKind, Marks, OpenOptions, Region, Transfer};
 use std::ffi::c_void;
 use std::time::{Duration, Instant};
 
@@ -119,5 +119,31 @@ fn streams_go_on_when_marks_go() {
             drop(marks);
             assert!(eventually(WAIT, is_idle), "the stream stands for ever");
         }
+    });
+}
+
+/// A stream waited for these marks in a context that is gone: a stream of the next is not made to wait at an address that
+/// is not mapped there. Other marks work.
+#[test]
+fn marks_of_a_context_that_was_reset_are_refused() {
+    gpu("gpu::marks::marks_of_a_context_that_was_reset_are_refused", &[], |fake| {
+        let rig = Rig::new(fake, Engine::builder(), 8 * MIB);
+        let (_, target) = rig.file(8 * MIB, OpenOptions::read().mapped());
+        let wait = |marks: &Marks, region: &Region| {
+            let stream = fake.on(0, || fake.make("cuStreamCreate", &[1]));
+            // SAFETY: a stream of the primary context.
+            unsafe { marks.stream_wait(0, region, stream as *mut c_void) }
+        };
+        let marks = Marks::after([0]).expect("marks");
+        wait(&marks, &rig.region).expect("it waits");
+        rig.run(rig.to_read(&target, 0, 0, MIB).marks(&marks)).result.expect("it lands");
+        fake.reset_context(0);
+        let anew = rig.engine.alloc_gpu(0, 1 << 20).expect("memory of the new context");
+        let error = wait(&marks, &anew).expect_err("its word is of the old one");
+        assert!(error.to_string().contains("make others"), "{error}");
+        let others = Marks::after([0]).expect("marks");
+        wait(&others, &anew).expect("it waits");
+        let load = Transfer::read(&target).extent(0, anew.range(0..1 << 20).expect("a range"));
+        rig.run(load.marks(&others)).result.expect("it lands");
     });
 }
