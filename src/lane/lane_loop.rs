@@ -123,9 +123,10 @@ impl<Q: Queue> Lane<Q> {
     /// The half of a turn before `enter`; `None`: it was told to stop, and nothing is left to do. The simulation takes
     /// the halves one by one: between them a lane sleeps and the world goes on.
     pub(super) fn prepare(&mut self) -> Option<Wait> {
-        self.now = self.core.clock.now();
         self.inbox.counters.beats.add(1);
         self.hear();
+        // After that: nothing that was heard begins before it was submitted.
+        self.now = self.core.clock.now();
         self.expire();
         self.fill();
         if self.stopping && self.idle() {

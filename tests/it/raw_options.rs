@@ -209,3 +209,32 @@ fn what_lanes_did_is_recorded() {
     let (records, lost) = b.engine.take_records();
     assert_eq!((records.len(), lost), (20, 32 - 20));
 }
+
+/// Lanes read the clock once a turn. What they take in meanwhile does not begin before it was submitted.
+#[test]
+fn nothing_begins_before_it_was_submitted() {
+    const COUNT: u32 = 20_000;
+    let Some(b) = bench() else { return };
+    b.engine.record_work(8 * COUNT as usize).expect("on");
+    let mut lists: Vec<_> = (0..4).map(|_| [raw(0, b.region.as_ptr(), 4 * KIB)]).collect();
+    let (mut submitted, mut done, mut free) = (Vec::new(), Vec::new(), vec![0, 1, 2, 3]);
+    for id in 1..=COUNT {
+        if free.is_empty() {
+            b.client.wait(1, &mut done, Some(WAIT)).expect("a wait");
+            assert!(!done.is_empty(), "in time");
+        }
+        for completion in done.drain(..) {
+            completion.result.expect("loaded");
+            free.push(completion.tag);
+        }
+        let tag = free.pop().expect("one of four is over");
+        submitted.push(Instant::now());
+        let options = RawOptions::tag(tag).trace_id(id);
+        submit(&b, (&b.read, Op::Read), &mut lists[tag as usize], options).expect("taken");
+    }
+    b.client.wait(4 - free.len(), &mut done, Some(WAIT)).expect("all");
+    let (records, lost) = b.engine.take_records();
+    assert!(records.len() >= COUNT as usize && lost == 0);
+    let early = records.iter().filter(|r| r.begun < submitted[r.trace_id as usize - 1]).count();
+    assert_eq!(early, 0, "of {} commands", records.len());
+}

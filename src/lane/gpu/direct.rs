@@ -90,6 +90,7 @@ impl GpuLane {
     /// Takes cuFile's answers.
     pub(super) fn reap_direct(&mut self) {
         while let Some(done) = self.direct.as_ref().and_then(|direct| direct.done.pop()) {
+            self.now = self.core.clock.now();
             let (index, part) = (done.user as u16, (done.user >> 16) as usize);
             let Some(slot) = self.slots.get_mut(index as usize) else { continue };
             let Some(mine) = slot.parts.get(part) else { continue };

@@ -213,14 +213,16 @@ impl GpuLane {
         }
     }
 
-    /// Takes the answers that are there.
+    /// Takes the answers that are there. The clock is read behind each: it ended no later.
     fn reap(&mut self) {
         while let Some(handle) = self.children.take() {
+            self.now = self.core.clock.now();
             if let Some(done) = self.core.consume(handle) {
                 self.child_ended(done);
             }
         }
         while let Some(ended) = self.mover.ended() {
+            self.now = self.core.clock.now();
             self.copy_ended(ended);
         }
         self.reap_direct();
@@ -291,9 +293,10 @@ impl Turns for GpuLane {
     }
 
     fn step(&mut self) -> Result<bool, i32> {
-        self.now = self.core.clock.now();
         self.inbox.counters.beats.add(1);
         self.hear();
+        // After that: nothing that was heard begins before it was submitted.
+        self.now = self.core.clock.now();
         self.expire();
         self.reap();
         self.let_go();

@@ -1,7 +1,9 @@
 //! What moves, and by which path.
 
-use super::rig::{KIB, MIB, Rig, gpu};
-use fullbore::{Engine, OpenOptions, Path, Transfer, Work, WorkRecord};
+use super::rig::{KIB, MIB, Rig, WAIT, gpu};
+use fullbore::{Engine, Op, OpenOptions, Path, Ticket, Transfer, Work, WorkRecord};
+use std::collections::VecDeque;
+use std::time::Instant;
 
 /// Odd offsets and lengths too: a bounce buffer is filled as any host memory is.
 #[test]
@@ -115,6 +117,55 @@ fn what_the_gpus_lane_did_is_recorded() {
             let around = |r: &&WorkRecord| r.begun <= copy.begun && copy.ended <= r.ended;
             let mut units = records.iter().filter(|r| r.work == Work::Unit && r.slot == copy.slot);
             assert!(units.any(|unit| around(&unit)), "a copy is part of a unit");
+        }
+    });
+}
+
+/// A lane reads the clock before it takes in what came: nothing begins before what it waits for was submitted, or has ended.
+#[test]
+fn what_the_gpus_lane_did_is_in_order() {
+    const COUNT: u64 = 4000;
+    gpu("gpu::moves::what_the_gpus_lane_did_is_in_order", &[], |fake| {
+        let rig = Rig::new(fake, Engine::builder(), MIB);
+        let (_, target) = rig.file(MIB, OpenOptions::write());
+        rig.engine.record_work(16 * COUNT as usize).expect("on");
+        let (mut submitted, mut under_way) = (Vec::new(), VecDeque::new());
+        for id in 0..COUNT {
+            if under_way.len() == 4 {
+                let oldest: Option<Ticket> = under_way.pop_front();
+                oldest
+                    .and_then(|mut ticket| ticket.wait_timeout(WAIT))
+                    .expect("in time")
+                    .result
+                    .expect("moved");
+            }
+            let (make, at) = if id % 2 == 0 {
+                (Transfer::read as fn(&_) -> _, 0)
+            } else {
+                (Transfer::write as _, MIB / 2)
+            };
+            let at = at + id / 2 % 8 * 64 * KIB;
+            submitted.push(Instant::now());
+            under_way.push_back(rig.submit(rig.add(make(&target), at, at, 64 * KIB).trace_id(id as u32)));
+        }
+        for mut ticket in under_way {
+            ticket.wait_timeout(WAIT).expect("in time").result.expect("moved");
+        }
+        let (records, lost) = rig.engine.take_records();
+        assert_eq!(lost, 0);
+        let mut of = vec![Vec::new(); COUNT as usize];
+        records.into_iter().for_each(|record| of[record.trace_id as usize].push(record));
+        for (of, submitted) in of.iter().zip(&submitted) {
+            let only = |work| of.iter().find(|r| r.work == work).expect("one of each");
+            let (unit, copy) = (only(Work::Unit), only(Work::Copy));
+            assert!(*submitted <= unit.begun && unit.begun <= copy.begun && copy.ended <= unit.ended);
+            for command in of.iter().filter(|r| r.work == Work::Command) {
+                let load = command.op == Op::Read;
+                let (first, second) = if load { (command, copy) } else { (copy, command) };
+                assert!(unit.begun <= first.begun, "{unit:?} {first:?}");
+                assert!(first.ended <= second.begun, "{first:?} {second:?}");
+                assert!(second.ended <= unit.ended, "{second:?} {unit:?}");
+            }
         }
     });
 }
