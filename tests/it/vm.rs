@@ -8,6 +8,7 @@ mod depth;
 mod doctor;
 mod drives;
 mod faults;
+mod gpu;
 mod lanes;
 mod limits;
 mod opening;

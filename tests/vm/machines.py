@@ -19,5 +19,5 @@ MACHINES = [
      ["vm::", "--skip", "vm::tags::", "--skip", "vm::dax::"]),
     # Few tags, a polled queue, and the names of a kernel without multipath. DAX devices.
     ("tags", ["--cmdline", "nvme.poll_queues=1 nvme.io_queue_depth=8 nvme_core.multipath=N"],
-     ["vm::tags::", "vm::dax::", "vm::doctor::"]),
+     ["vm::tags::", "vm::dax::", "vm::gpu::dax", "vm::doctor::"]),
 ]

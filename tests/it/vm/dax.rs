@@ -10,7 +10,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 const MIB: usize = 1 << 20;
 const DEVICES: [&str; 2] = ["/dev/dax0.0", "/dev/dax1.0"];
 
-fn there() -> bool {
+pub fn there() -> bool {
     if !in_machine() {
         return false;
     }
@@ -37,7 +37,7 @@ fn round_trip(engine: &Engine, target: &Target, offset: u64, len: usize, seed: u
     check(&read.wait().unwrap().into_leases().expect("it is read")[0], offset, seed, target.name());
 }
 
-fn open(engine: &Engine) -> Vec<Target> {
+pub fn open(engine: &Engine) -> Vec<Target> {
     DEVICES.iter().map(|device| engine.open(device, OpenOptions::write()).expect("a DAX device")).collect()
 }
 

@@ -125,6 +125,13 @@ impl Drive {
         text.trim().parse().ok()
     }
 
+    /// Domain, bus, device and function of its controller.
+    pub fn pci_address(&self) -> String {
+        let device =
+            fs::canonicalize(self.path_entry().join("device/device")).expect("its controller's device");
+        device.file_name().and_then(|name| name.to_str()).expect("an address").into()
+    }
+
     fn open(&self, write: bool) -> File {
         let mut options = OpenOptions::new();
         options.read(true).write(write).custom_flags(libc::O_DIRECT);
