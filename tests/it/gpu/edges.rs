@@ -3,6 +3,8 @@
 use super::rig::{KIB, MIB, Rig, SEED, WAIT, gpu, ok};
 use crate::support::eventually;
 use fullbore::{Engine, OpenOptions, Priority, Transfer};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 /// Two registrations whose memory is side by side: no copy may span both, whatever follows on one another in it.
@@ -41,6 +43,48 @@ fn a_copy_ends_where_a_registration_does() {
                 .fold(Transfer::read(&target), |t, (i, offset)| rig.add(t, *offset, place(i), len));
             ok(rig.run(transfer));
             list.iter().enumerate().for_each(|(i, offset)| rig.check(*offset, place(i), len));
+        }
+    });
+}
+
+/// A mapping of more than one registration takes: it is registered in pieces of 64 GiB, and no copy may span two of them.
+#[test]
+fn a_copy_ends_where_a_piece_of_a_registration_does() {
+    gpu("gpu::edges::a_copy_ends_where_a_piece_of_a_registration_does", &[], |fake| {
+        const PIECE: u64 = 64 << 30;
+        let rig = Rig::new(fake, Engine::builder(), 40 * MIB);
+        // Nearly all of it is a hole.
+        let path = std::path::Path::new("/dev/shm").join(format!("fullbore-pieces-{}", std::process::id()));
+        let file = std::fs::File::options().read(true).write(true).create_new(true).open(&path);
+        let Ok(file) = file else { return eprintln!("skipped: no file in /dev/shm") };
+        std::fs::remove_file(&path).expect("it goes with the test");
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        if let Err(why) = file.set_len(2 * PIECE + MIB) {
+            return eprintln!("skipped: /dev/shm takes no file of 128 GiB: {why}");
+        }
+        let before = fake.count("cuMemHostRegister_v2");
+        let target = rig.engine.open(&path, OpenOptions::read().mapped()).expect("a target");
+        assert_eq!(fake.count("cuMemHostRegister_v2") - before, 3);
+        for border in [PIECE, 2 * PIECE] {
+            let from = border - 6 * MIB + 777;
+            let len = (12 * MIB).min(target.size() - from);
+            let mut content = vec![0; len as usize];
+            crate::support::fill(&mut content, from, SEED);
+            file.write_all_at(&content, from).expect("room");
+            // One copy as long as may be; then pieces, of which one lies on the border.
+            rig.poison(0, len);
+            let done = rig.read(&target, from, 0, len);
+            assert_eq!(done.paths.to_string(), "dax -> gpu direct");
+            ok(done);
+            rig.check(from, 0, len);
+            rig.poison(0, len);
+            let first = border - 10 * 48 * KIB - 12_345;
+            let list = (0..20).map(|i| (first + i * 48 * KIB, i * 7 % 20 * 49 * KIB));
+            ok(rig.run(
+                list.clone()
+                    .fold(Transfer::read(&target), |t, (offset, at)| rig.add(t, offset, at, 48 * KIB)),
+            ));
+            list.for_each(|(offset, at)| rig.check(offset, at, 48 * KIB));
         }
     });
 }
