@@ -14,7 +14,7 @@ found=$(cbindgen --version)
 # One file, in the order of the header. Sections "# Safety" are for Rust's readers: they say that the header says it.
 source=$(mktemp --suffix=.rs)
 trap 'rm -f "$source"' EXIT
-for module in types version engine target region client marks stats log; do
+for module in names types version engine target region client marks stats log; do
     perl -0pe 's{^//!.*\n}{}gm; s{( *///\n)? */// # Safety\n */// As the header says\.\n}{}g' src/capi/$module.rs
 done >"$source"
 cbindgen --quiet --config native/cbindgen.toml "$source"

@@ -17,6 +17,7 @@ mod engine;
 mod error;
 mod log;
 mod marks;
+mod names;
 mod region;
 mod sized;
 mod stats;

@@ -20,49 +20,10 @@ use crate::error::Error;
 use crate::plan::PARTS;
 use std::task::Waker;
 
-/// Names one use of one entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Handle {
-    pub index: u32,
-    pub generation: u32,
-}
+mod account;
+mod types;
 
-/// The right to work on one unit (or to look at the body): keeps the body alive until it is finished.
-#[must_use]
-#[derive(Debug)]
-pub struct Claim {
-    pub handle: Handle,
-    pub unit: u32,
-}
-
-/// The right to publish: nothing of the transfer is in flight any more.
-#[must_use]
-#[derive(Debug)]
-pub struct Last(Claim);
-
-impl Last {
-    pub fn claim(&self) -> &Claim {
-        &self.0
-    }
-}
-
-/// Why a transfer was stopped before all of it was issued.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Stop {
-    Cancelled = 1,
-    TimedOut = 2,
-    Shutdown = 3,
-    LaneFailed = 4,
-}
-
-impl Stop {
-    fn from_code(code: u8) -> Option<Stop> {
-        [Stop::Cancelled, Stop::TimedOut, Stop::Shutdown, Stop::LaneFailed]
-            .into_iter()
-            .find(|s| *s as u8 == code)
-    }
-}
+pub use types::{Admission, Claim, Handle, Last, Outcome, Published, Spent, Stop};
 
 /// A waker is stored: whoever publishes must take and wake it.
 const WAITING: u64 = 0x100;
@@ -97,58 +58,6 @@ struct Entry<B> {
 // SAFETY: the body is reached only as the module's documentation says: by `&` under a claim (B: Sync) and by
 // value exactly once (B: Send); every other field is an atomic or a mutex.
 unsafe impl<B: Send + Sync> Sync for Entry<B> {}
-
-/// What an entry is told of its transfer.
-#[derive(Clone, Copy, Debug)]
-pub struct Admission {
-    /// Of each part; at least 1 in all.
-    pub units: [u32; PARTS],
-    /// Clock, in ns; `u64::MAX` for none.
-    pub deadline: u64,
-    pub submitted: u64,
-    /// The caller's number.
-    pub tag: u64,
-}
-
-/// What a transfer over GPU memory spends time on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Spent {
-    /// Some of it is with the target.
-    Target,
-    /// Copies are under way, and nothing of it is with the target.
-    Copies,
-    /// Nothing of it is under way.
-    Waiting,
-}
-
-/// What the client learns of a published transfer.
-pub struct Outcome<B> {
-    pub tag: u64,
-    pub submitted: u64,
-    /// `None` when lanes still hold it (abandoned), or held it when it was published.
-    pub body: Option<B>,
-    pub abandoned: bool,
-    pub stop: Option<Stop>,
-    pub fault: Option<Error>,
-    pub bytes: u64,
-    pub paths: u32,
-    /// Clock at the first command, 0 if none was issued.
-    pub started: u64,
-    pub finished: u64,
-    /// Ns of the time between in which nothing of it was under way, and in which copies alone were.
-    pub waited: u64,
-    pub copied: u64,
-}
-
-/// What publishing led to.
-pub enum Published<B> {
-    /// The client is to be told; `wake` must be woken.
-    Done { wake: Option<Waker> },
-    /// Nobody will ask (its ticket was dropped); here is the body.
-    Detached(Option<B>),
-    /// It had been abandoned: nobody is told twice; here is the body.
-    Absorbed(Option<B>),
-}
 
 /// The table: `len` entries, and a queue of the free ones.
 pub struct Table<B> {
@@ -207,6 +116,11 @@ impl<B> Table<B> {
     /// How many entries are taken, of those that are not kept.
     pub fn taken(&self) -> usize {
         self.kept_from as usize - self.free.len()
+    }
+
+    /// Whether no entry is taken.
+    pub fn is_idle(&self) -> bool {
+        self.free.len() + self.kept.len() == self.entries.len()
     }
 
     fn entry(&self, handle: Handle) -> &Entry<B> {
@@ -330,91 +244,6 @@ impl<B> Table<B> {
         self.release(claim, 1 + unclaimed)
     }
 
-    /// Whether the transfer was stopped, and why.
-    pub fn stopped(&self, claim: &Claim) -> Option<Stop> {
-        Stop::from_code(self.entry(claim.handle).stop.load(Ordering::Relaxed))
-    }
-
-    /// Whether the watchdog published it as abandoned.
-    pub fn is_abandoned(&self, claim: &Claim) -> bool {
-        let phase = phase_of(self.entry(claim.handle).state.load(Ordering::Acquire));
-        matches!(phase, Phase::Abandoned | Phase::Forgotten)
-    }
-
-    /// The same of a handle: it was published while lanes held its body, and nobody took the outcome yet.
-    pub fn given_up(&self, handle: Handle) -> bool {
-        let state = self.entry(handle).state.load(Ordering::Acquire);
-        (state >> 32) as u32 == handle.generation && phase_of(state) == Phase::Abandoned
-    }
-
-    /// Notes when the first command was issued. Each part has a first one: the first of them stays.
-    pub fn mark_started(&self, claim: &Claim, now: u64) {
-        let started = &self.entry(claim.handle).started;
-        let _ = started.compare_exchange(0, now.max(1), Ordering::Relaxed, Ordering::Relaxed);
-    }
-
-    /// Adds the time since the last call to what it was spent on; the first call begins. One lane's alone.
-    pub fn spend(&self, claim: &Claim, now: u64, on: Spent) {
-        let entry = self.entry(claim.handle);
-        let seen = entry.seen.swap(now.max(1), Ordering::Relaxed);
-        let counter = match on {
-            Spent::Waiting => &entry.waited,
-            Spent::Copies => &entry.copied,
-            Spent::Target => return, // the rest
-        };
-        if seen > 0 {
-            counter.fetch_add(now.saturating_sub(seen), Ordering::Relaxed);
-        }
-    }
-
-    /// Adds what a unit moved, and by which paths.
-    pub fn credit(&self, claim: &Claim, bytes: u64, paths: u32) {
-        let entry = self.entry(claim.handle);
-        entry.bytes.fetch_add(bytes, Ordering::Relaxed);
-        if entry.paths.load(Ordering::Relaxed) & paths != paths {
-            entry.paths.fetch_or(paths, Ordering::Relaxed);
-        }
-    }
-
-    /// Notes a failure. The one that lies first in the transfer (extent, then offset) is kept.
-    pub fn fault(&self, claim: &Claim, error: Error) {
-        let mut fault = lock(&self.entry(claim.handle).fault);
-        let place = |e: &Error| (e.extent_index(), e.offset());
-        if fault.as_ref().is_none_or(|old| place(&error) < place(old)) {
-            *fault = Some(error);
-        }
-    }
-
-    /// The defect `ErrorOverwritten`.
-    pub fn forget_fault(&self, claim: &Claim) {
-        *lock(&self.entry(claim.handle).fault) = None;
-    }
-
-    /// Whether something failed so far.
-    pub fn faulted(&self, claim: &Claim) -> bool {
-        lock(&self.entry(claim.handle).fault).is_some()
-    }
-
-    /// Whether no entry is taken.
-    pub fn is_idle(&self) -> bool {
-        self.free.len() + self.kept.len() == self.entries.len()
-    }
-
-    /// An active transfer whose deadline lies at or before `now`.
-    pub fn overdue(&self, index: u32, now: u64) -> Option<(Handle, u64)> {
-        let entry = &self.entries[index as usize];
-        let state = entry.state.load(Ordering::Acquire);
-        let deadline = entry.deadline.load(Ordering::Relaxed);
-        let handle = Handle { index, generation: (state >> 32) as u32 };
-        (phase_of(state) == Phase::Active && deadline <= now).then_some((handle, deadline))
-    }
-
-    /// The transfer at `index`, if it is active (shutdown stops each).
-    pub fn active(&self, index: u32) -> Option<Handle> {
-        let state = self.entries[index as usize].state.load(Ordering::Acquire);
-        (phase_of(state) == Phase::Active).then_some(Handle { index, generation: (state >> 32) as u32 })
-    }
-
     /// Moves an entry on; answers the word before. Flags stay until it is free.
     fn transit(&self, handle: Handle, event: Event) -> Option<u64> {
         let state = &self.entry(handle).state;
@@ -490,25 +319,6 @@ impl<B> Table<B> {
     /// after which its owner stores another.
     fn waker_of(&self, handle: Handle, state: u64) -> Option<Waker> {
         (state & WAITING != 0).then(|| lock(&self.entry(handle).waker).take()).flatten()
-    }
-
-    /// Whether the client may consume.
-    pub fn published(&self, handle: Handle) -> bool {
-        let state = self.entry(handle).state.load(Ordering::Acquire);
-        (state >> 32) as u32 == handle.generation
-            && matches!(phase_of(state), Phase::Done | Phase::Abandoned | Phase::Absorbed)
-    }
-
-    /// Whether the handle names a transfer that is under way.
-    pub fn is_active(&self, handle: Handle) -> bool {
-        let state = self.entry(handle).state.load(Ordering::Acquire);
-        (state >> 32) as u32 == handle.generation && phase_of(state) == Phase::Active
-    }
-
-    /// Whether the handle names the entry's present use.
-    #[cfg(test)]
-    pub fn is_current(&self, handle: Handle) -> bool {
-        (self.entry(handle).state.load(Ordering::Acquire) >> 32) as u32 == handle.generation
     }
 
     /// Stores a waker to be woken at publication. True when it was published already: do not wait.
