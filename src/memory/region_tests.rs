@@ -1,7 +1,9 @@
 //! Leases of a region, without an engine.
 
 use super::*;
+use crate::memory::Mapping;
 use proptest::prelude::*;
+use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
 fn region(len: usize) -> Arc<RegionInner> {
