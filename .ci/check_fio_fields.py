@@ -85,8 +85,10 @@ def sane(name, theirs, ours):
             assert their[key] == our[key], f"{name}: {key} is {their[key]!r} in fio's and {our[key]!r} in ours"
         for way in ("read", "write"):
             if name == "time":
-                assert our[way]["runtime"] == 0 or 1900 <= our[way]["runtime"] < 4000, f"{name}: {our[way]['runtime']} ms"
-                assert our[way]["iops"] < 220, f"{name}: {our[way]['iops']} a second, and 200 were asked for"
+                ms, ios = our[way]["runtime"], our[way]["total_ios"]
+                assert ms == 0 or 2000 <= ms < 4000, f"{name}: {ms} ms"
+                # What a machine that stood still in the ramp, of a second, is behind, it makes up for after it.
+                assert ios <= 200 * (ms / 1000 + 1) + 1, f"{name}: {ios} in {ms} ms, and 200 a second were asked for"
             elif name != "mixed, two jobs":
                 assert their[way]["io_bytes"] == our[way]["io_bytes"], f"{name}: {way} moved {our[way]['io_bytes']} bytes"
         moved = our["read"]["io_bytes"] + our["write"]["io_bytes"]

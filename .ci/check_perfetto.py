@@ -102,14 +102,19 @@ class Browser:
         return self.run(QUERY % json.dumps(sql))
 
     def open(self, url):
-        # First another page: a change behind the # alone loads nothing.
+        # First another page: a change behind the # alone loads nothing. An answer to `navigate` comes before the page does: what
+        # is asked then may be answered by the page before.
         self.call("Page.navigate", url="about:blank")
+        self.until("location.href === 'about:blank'")
         self.call("Page.navigate", url=url)
-        until = time.monotonic() + PATIENCE
-        while not self.run("!!(window.app && app.trace && window.waitForPerfettoIdle)"):
-            assert time.monotonic() < until, f"it is not opened: {self.run('document.body.innerText')[:1000]}"
-            time.sleep(0.2)
+        self.until("!!(window.app && app.trace && window.waitForPerfettoIdle)")
         self.run("waitForPerfettoIdle(500)")
+
+    def until(self, script):
+        until = time.monotonic() + PATIENCE
+        while not self.run(script):
+            assert time.monotonic() < until, f"not {script}: {self.run('document.body.innerText')[:1000]}"
+            time.sleep(0.2)
 
     def end(self):
         # It ends with its pipes, and its children with it.

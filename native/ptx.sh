@@ -23,7 +23,7 @@ trap 'rm -f "$made"' EXIT
 ptxas=${PTXAS:-$(command -v ptxas || true)}
 if [ -n "$ptxas" ]; then
     for arch in sm_70 sm_80 sm_90 sm_100; do
-        "$ptxas" --help | grep -q "'$arch'" || { echo "ptx.sh: this ptxas has no $arch" >&2; continue; }
+        "$ptxas" --help | grep "'$arch'" >/dev/null || { echo "ptx.sh: this ptxas has no $arch" >&2; continue; }
         "$ptxas" -arch="$arch" "$made" -o /dev/null
         echo "ptx.sh: assembles for $arch" >&2
     done

@@ -92,7 +92,7 @@ def own_promises(folder):
     gc.collect()
     with open(path, "rb") as file:
         assert file.read(4 * MIB) == bytes(4 * MIB), "a device that was dropped did not drain"
-    for _ in range(100):  # threads are gone a moment after they are joined
+    for _ in range(1200):  # threads are gone a moment after they are joined
         threads_after = len(os.listdir("/proc/self/task"))
         if threads_after == threads_before:
             break

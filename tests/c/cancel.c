@@ -44,7 +44,7 @@ static void while_another_thread_waits(void) {
     free(extents);
 }
 
-/* Many wait behind one; they go in an order of their own, and each says so once. */
+/* Many wait behind one; each says so once. Some get a turn now and then, and may have ended; the others come behind it. */
 static void what_was_never_begun(void) {
     enum { MANY = 64 };
     fullbore_extent *slow = slow_extents(fullbore_region_ptr(region), MIB);
@@ -54,7 +54,7 @@ static void what_was_never_begun(void) {
         extents[i] = (fullbore_extent){.ptr = fullbore_region_ptr(region), .len = 4096};
         fullbore_transfer transfer = transfer_of(FULLBORE_OP_WRITE, target, &extents[i], 1);
         transfer.tag = 1 + (uint64_t)i;
-        transfer.priority = FULLBORE_PRIORITY_LOW;
+        transfer.priority = i % 2 ? FULLBORE_PRIORITY_LOW : FULLBORE_PRIORITY_NORMAL;
         ids[i] = submit_one(client, transfer);
     }
     int cancelled = 0, seen[MANY + 1] = {0};
@@ -63,7 +63,7 @@ static void what_was_never_begun(void) {
         CHECK(answer == 0 || answer == 1);
         cancelled += answer;
     }
-    CHECK(cancelled > 0);
+    CHECK(cancelled >= MANY / 2);
     CHECK_IS(fullbore_cancel(client, first), 1);
     int failed = 0;
     for (int i = 0; i < MANY + 1; i++) {

@@ -209,10 +209,12 @@ fn real_uses_of_a_namespace_keep_it_from_being_written() {
     master[510..].copy_from_slice(&[0x55, 0xaa]);
     write(0, &master);
     refused("partition");
-    // udev reads the table by itself, and is in the way meanwhile.
+    // udev reads the table by itself, looks at what was written, and is in the way meanwhile.
+    let settle = || run("udevadm", &["settle", "--timeout=30"]);
     let reread = |there: bool| {
         for _ in 0..100 {
             let _ = std::process::Command::new("blockdev").args(["--rereadpt", &block]).status();
+            settle();
             if Path::new(&part).exists() == there {
                 return;
             }
@@ -226,6 +228,7 @@ fn real_uses_of_a_namespace_keep_it_from_being_written() {
     run("mount", &[&part, point]);
     refused(&format!("{name}p1 is mounted on {point}"));
     run("umount", &[point]);
+    settle();
     run("partx", &["-d", &block]);
     refused("partition table (MBR)");
     wipe();

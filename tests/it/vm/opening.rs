@@ -3,7 +3,7 @@
 use super::drives::{Drive, drives, in_machine};
 use super::rig::old_kernel;
 use crate::bench::bench;
-use crate::support::{build, child, does, within};
+use crate::support::{build, child, does, eventually, within};
 use fullbore::{Engine, Error, ErrorKind, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -101,9 +101,17 @@ fn partition(drive: &Drive) {
     // Not bootable, no cylinders, type 0x83; first block 256, 1024 blocks.
     table[446..462].copy_from_slice(&[0, 0, 0, 0, 0x83, 0, 0, 0, 0, 1, 0, 0, 0, 4, 0, 0]);
     table[510..512].copy_from_slice(&[0x55, 0xaa]);
-    let file = std::fs::OpenOptions::new().write(true).open(drive.block()).expect("the block device");
+    let block = drive.block();
+    let file = std::fs::OpenOptions::new().write(true).open(&block).expect("the block device");
     file.write_all_at(&table, 0).and_then(|()| file.sync_all()).expect("room for a table");
-    run("blockdev", &["--rereadpt", drive.block().to_str().expect("a path")]);
+    drop(file);
+    // udev reads the table by itself, and is in the way meanwhile: until it has come to rest the partition may go again.
+    let part = Path::new("/sys/block").join(&drive.disk).join(format!("{}p1", drive.disk));
+    let there = eventually(Duration::from_secs(30), || {
+        let _ = Command::new("blockdev").arg("--rereadpt").arg(&block).output();
+        does("udevadm", &["settle", "--timeout=30"]) && part.exists()
+    });
+    assert!(there, "{} does not come", part.display());
 }
 
 /// The program has no option that writes to it.

@@ -6,7 +6,8 @@ use super::trace::Tracer;
 use crate::support::load::lease_of;
 use crate::support::{build, check, poison};
 use fullbore::{Client, Completion, Engine, EngineBuilder, HostLease, OpenOptions, Region, Target, Transfer};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 pub const KIB: u64 = 1 << 10;
 pub const MIB: u64 = 1 << 20;
@@ -147,4 +148,25 @@ pub fn seen_once(mut look: impl FnMut() -> Result<(), String>) {
         }
     }
     panic!("not once in three times: {seen:?}");
+}
+
+/// Runs `body`; with it, how long the machine stood still meanwhile: sleeps that took much too long, added up.
+pub fn with_lateness<T>(body: impl FnOnce() -> T) -> (T, Duration) {
+    const NAP: Duration = Duration::from_millis(10);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let mut late = Duration::ZERO;
+            while !over.load(Ordering::Relaxed) {
+                let began = Instant::now();
+                std::thread::sleep(NAP);
+                let took = began.elapsed();
+                late += if took > 5 * NAP { took } else { Duration::ZERO };
+            }
+            late
+        });
+        let out = body();
+        over.store(true, Ordering::Relaxed);
+        (out, watch.join().expect("it only sleeps"))
+    })
 }

@@ -193,12 +193,24 @@ fn each_job_is_answered_once_whatever_fails() {
             rig.fake.order(fault, n * 7, 3);
         }
         const JOBS: u64 = 2000;
+        // However late this thread is: not all of them are begun when the end comes.
+        rig.fake.order("hang", JOBS / 2 + 100, 4);
         for user in 0..JOBS {
             rig.read(user % 200 * 4096, 8192, user);
         }
         let spare = Workers::new(&rig.cufile, 1, Arc::default(), Box::new(|| ()), Box::new(|| ()));
         until("half of them", || rig.done.len() as u64 > JOBS / 2);
-        let left = std::mem::replace(&mut rig.workers, spare).shutdown(Duration::from_secs(20));
+        let workers = std::mem::replace(&mut rig.workers, spare);
+        let left = std::thread::scope(|scope| {
+            let ending = scope.spawn(|| workers.shutdown(Duration::from_secs(20)));
+            // What was begun hangs until what was not is turned away.
+            until("those that are turned away", || rig.done.len() as u64 > JOBS * 3 / 4);
+            until("the end", || {
+                rig.fake.release();
+                ending.is_finished()
+            });
+            ending.join().unwrap()
+        });
         assert_eq!(left, Left::default());
         let mut answers: Vec<Done> = std::iter::from_fn(|| rig.done.pop()).collect();
         answers.sort_unstable_by_key(|done| done.user);

@@ -1,7 +1,7 @@
 //! What is reported as one: a clone of a job, or with group_reporting all clones of a group.
 
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::live::{First, Live};
 use super::section::Section;
@@ -62,17 +62,32 @@ impl Unit {
 
     /// Notes what was moved until now, once all members are at work.
     pub fn note(&mut self, lives: &[Vec<Live>]) {
-        let (mut from, mut bytes, mut busy) = (None, [0; 2], false);
+        // Before the members are looked at: one that is at work then ends later.
+        let now = Instant::now();
+        let (mut from, mut bytes, mut busy) = (now, [0; 2], false);
         for &(section, clone) in &self.members {
             let state = lives[section][clone].state();
             let Some(began) = state.from.filter(|_| !state.ramping) else { return };
-            from = Some(from.map_or(began, |from: Instant| from.min(began)));
+            from = from.min(began);
             busy |= state.ended.is_none();
             bytes.iter_mut().zip(&state.counts.ways).for_each(|(sum, way)| *sum += way.bytes);
         }
-        if let Some(from) = from.filter(|_| busy) {
-            self.series.iter_mut().zip(bytes).for_each(|(series, bytes)| series.note(from.elapsed(), bytes));
+        if busy && from < now {
+            self.series.iter_mut().zip(bytes).for_each(|(series, bytes)| series.note(now - from, bytes));
         }
+    }
+
+    /// From the begin of the first member to the end of the last, or until now: the time that the series are of.
+    fn span(&self, lives: &[Vec<Live>]) -> Duration {
+        let (mut from, mut to) = (None, None);
+        for &(section, clone) in &self.members {
+            let state = lives[section][clone].state();
+            if let Some(began) = state.from {
+                from = Some(from.map_or(began, |from: Instant| from.min(began)));
+                to = to.max(Some(state.ended.unwrap_or_else(Instant::now)));
+            }
+        }
+        from.zip(to).map_or(Duration::ZERO, |(from, to)| to.saturating_duration_since(from))
     }
 
     /// Takes a sample of the rates since the one before.
@@ -148,9 +163,9 @@ impl Unit {
                 section.job.notes.iter().filter(|note| !notes.contains(*note)).cloned().collect::<Vec<_>>(),
             );
         }
-        let mut series = self.series.clone();
+        let (mut series, span) = (self.series.clone(), self.span(lives));
         for (series, way) in series.iter_mut().zip(&counts.ways) {
-            series.end(timing.longest, way.bytes);
+            series.end(span, way.bytes);
         }
         Shown {
             series,
@@ -167,5 +182,34 @@ impl Unit {
             facts: facts.unwrap_or_default(),
             notes,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jobs::tests::jobs;
+
+    /// The longest run of a member was taken for the end: what was noted after that made times that go back.
+    #[test]
+    fn a_series_goes_from_the_first_begin_to_the_last_end() {
+        let jobs = jobs("--group_reporting --name=a --name=b").unwrap();
+        let mut units = Unit::of(&jobs, &vec![(0, 0), (1, 0)]);
+        let (unit, lives) = (&mut units[0], [vec![Live::default()], vec![Live::default()]]);
+        assert_eq!(unit.members.len(), 2);
+        let began = Instant::now() - Duration::from_secs(3);
+        {
+            let (mut first, mut second) = (lives[0][0].state(), lives[1][0].state());
+            (first.from, first.ended) = (Some(began), Some(began + Duration::from_secs(2)));
+            second.from = Some(began + Duration::from_secs(2));
+        }
+        unit.note(&lives);
+        lives[1][0].state().ended = Some(Instant::now());
+        unit.note(&lives);
+        let span = unit.span(&lives);
+        let mut series = unit.series[READ].clone();
+        series.end(span, 1);
+        assert!(span >= Duration::from_secs(3));
+        assert_eq!(series.rates(60).last().map(|(at, _)| *at), Some(span.as_secs_f64()));
     }
 }

@@ -138,7 +138,7 @@ impl<'a> Worker<'a> {
     /// What is measured.
     fn measured(&mut self, started: Instant, before: &mut Usage) {
         let counted_from = started + self.job.ramp_time;
-        let until = self.job.runtime.map(|time| counted_from + time);
+        let mut until = self.job.runtime.map(|time| counted_from + time);
         let mut ramping = !self.job.ramp_time.is_zero();
         let mut pace = Pace::new(self.job, started);
         loop {
@@ -146,6 +146,8 @@ impl<'a> Worker<'a> {
             let now = Instant::now();
             if ramping && now >= counted_from {
                 ramping = false;
+                // As in fio the whole runtime counts, also where the end of the ramp was seen late.
+                until = self.job.runtime.map(|time| now + time);
                 *before = usage::of_this_thread();
                 let mut state = self.live.state();
                 (state.counts, state.from, state.ramping) = (Counts::default(), Some(now), false);
