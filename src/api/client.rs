@@ -229,7 +229,8 @@ impl Drop for Client {
         }
         self.mailbox.close();
         while let Some(handle) = self.mailbox.take() {
-            drop(self.shared.core.consume(handle));
+            // Not looked at: a raw list may be gone, as its region was let go of when it ended.
+            drop(self.shared.core.table.consume(handle));
         }
     }
 }

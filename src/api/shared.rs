@@ -191,7 +191,8 @@ impl Shared {
 
     /// Bytes that registering `len` bytes charges to RLIMIT_MEMLOCK.
     pub fn memlock_for(&self, len: u64) -> u64 {
-        if self.table_ring.clones() { len } else { len * self.core.see_lanes(<[_]>::len) as u64 }
+        let rings = |lanes: &[Arc<Inbox>]| lanes.iter().filter(|lane| lane.has_ring).count() as u64;
+        if self.table_ring.clones() { len } else { len * self.core.see_lanes(rings) }
     }
 
     pub(super) fn explain_pin(&self, error: &std::io::Error, len: u64) -> String {

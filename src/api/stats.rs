@@ -29,8 +29,9 @@ pub struct LaneStats {
     /// The hardware queue that its commands land on, where it is one.
     pub queue: Option<u32>,
     /// Most commands that it has in flight: the engine's lane depth, or this engine's share of the queue's tags; of a GPU,
-    /// its bounce buffers. What a GPU's lane counts as a command is a piece of a transfer, from its begin until the GPU (or
-    /// the target) has it: the commands that fill the bounce buffers count where they run, and so do their bytes.
+    /// its bounce buffers, and what needs none (straight from a mapping, by cuFile) comes on top. What a GPU's lane counts as
+    /// a command is a piece of a transfer, from its begin until the GPU (or the target) has it: the commands that fill the
+    /// bounce buffers count where they run, and so do their bytes.
     pub depth: u32,
     /// CPUs it may run on, as the kernel writes lists.
     pub cpus: String,

@@ -166,12 +166,7 @@ impl Job {
                 region.quarantined.fetch_sub(1, Ordering::SeqCst);
             });
         };
-        // Whoever sees no region of a raw list quarantined any more may free the list: past the last extent that
-        // holds a region it is not read.
-        let Some(last) = (0..list.count()).rev().find(|index| list.region(*index) != u32::MAX) else {
-            return;
-        };
-        for id in (0..=last).map(|index| list.region(index)) {
+        for id in held(list) {
             // In this order: the raw count keeps a region's number from being used again.
             if let Some(region) = regions.get(id) {
                 region.quarantined.fetch_sub(1, Ordering::SeqCst);
@@ -185,12 +180,19 @@ impl Job {
     /// Raw extents stop counting against their regions.
     pub fn release_raw(&self, regions: &Regions) {
         let Source::Raw { list, .. } = &self.source else { return };
-        for index in 0..list.count() {
-            if let Some(count) = regions.raw_counts().get(list.region(index) as usize) {
+        for id in held(list) {
+            if let Some(count) = regions.raw_counts().get(id as usize) {
                 count.fetch_sub(1, Ordering::SeqCst);
             }
         }
     }
+}
+
+/// The regions of a raw list's extents, one behind the other. Whoever sees nothing of it count against a region any more may
+/// free the list: past the last extent that holds one it is not read.
+fn held(list: &RawList) -> impl Iterator<Item = u32> + '_ {
+    let last = (0..list.count()).rev().find(|index| list.region(*index) != u32::MAX);
+    (0..last.map_or(0, |last| last + 1)).map(|index| list.region(index))
 }
 
 impl Extents for Job {

@@ -44,7 +44,7 @@ pub struct Records {
 impl Records {
     /// Records from now on, until `most` are there that nobody took. It stays on.
     pub fn begin(&self, most: usize) {
-        let _ = self.queue.set(ArrayQueue::new(most.max(1)));
+        self.queue.get_or_init(|| ArrayQueue::new(most.max(1)));
     }
 
     pub fn note(&self, make: impl FnOnce() -> Record) {

@@ -68,7 +68,12 @@ impl LaneThread {
         let bell = if polled { Ok(Bell::of_thread()) } else { Bell::new() };
         let bell =
             bell.map_err(|e| Error::io("cannot make an eventfd; raise the open files (ulimit -n)", &e))?;
-        let mut inbox = Inbox::new(core.table.len(), spec.options.depth, bell);
+        // A GPU's lane has more in hand than its bounce buffers: all of it is counted.
+        let depth = match &spec.kind {
+            QueueKind::Gpu(gpu) => gpu.0.slots(),
+            _ => spec.options.depth,
+        };
+        let mut inbox = Inbox::new(core.table.len(), depth, bell);
         inbox.number = spec.number as u32;
         inbox.has_ring = matches!(spec.kind, QueueKind::Uring { .. });
         let inbox = Arc::new(inbox);

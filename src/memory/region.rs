@@ -151,19 +151,14 @@ impl Region {
         if inner.check_fork().is_err() {
             return Err(ReleaseError::Forked(self));
         }
-        inner.closing.store(true, Ordering::SeqCst);
-        std::sync::atomic::fence(Ordering::SeqCst);
         let (leases, raw) = (inner.leases(), inner.raw_in_flight().load(Ordering::SeqCst));
         if inner.quarantined.load(Ordering::SeqCst) > 0 {
-            inner.closing.store(false, Ordering::SeqCst);
             return Err(ReleaseError::Quarantined(self));
         }
         if leases > 0 || raw > 0 {
-            inner.closing.store(false, Ordering::SeqCst);
             return Err(ReleaseError::Busy { region: self, leases, raw });
         }
         if !self.releaser.release(&inner, within) {
-            inner.closing.store(false, Ordering::SeqCst);
             return Err(ReleaseError::Quarantined(self));
         }
         self.inner = None;
@@ -175,7 +170,6 @@ impl Drop for Region {
     fn drop(&mut self) {
         // Leases and transfers keep the inner half. Here the rings let go of it, if nothing uses it.
         let Some(inner) = self.inner.take() else { return };
-        inner.closing.store(true, Ordering::SeqCst);
         if !self.releaser.release(&inner, Duration::from_secs(1)) {
             tracing::error!(
                 region = inner.id,

@@ -39,8 +39,6 @@ pub struct RegionInner {
     leases: Mutex<BTreeMap<usize, usize>>,
     /// Extents of raw transfers in flight, by region number (shared by all regions of the engine).
     raw_in_flight: Arc<[AtomicU64]>,
-    /// Release has begun: raw submissions must not resolve to it any more.
-    pub closing: AtomicBool,
     /// The engine's clock when the rings were told of it: lanes that were dead by then never had it.
     pub pinned_at: AtomicU64,
     /// The rings began to let go of it: lanes that come later do not adopt it.
@@ -145,7 +143,6 @@ impl RegionInner {
             read_only: false,
             leases: Mutex::default(),
             raw_in_flight: raw.clone(),
-            closing: AtomicBool::new(false),
             pinned_at: AtomicU64::new(0),
             unpinned: AtomicBool::new(false),
             dropped: AtomicBool::new(false),

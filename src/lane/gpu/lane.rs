@@ -50,6 +50,13 @@ pub struct GpuSpec {
     pub feeder: Arc<dyn Feeder>,
 }
 
+impl GpuSpec {
+    /// Most units in hand: those with a bounce buffer, and those that need none.
+    pub fn slots(&self) -> usize {
+        self.buffers + STRAIGHT + if self.cufile.is_some() { super::direct::UNITS } else { 0 }
+    }
+}
+
 /// Which way units are fed: straight from mappings, by cuFile, or through bounce buffers. Each has a schedule of its own,
 /// so that a full set of buffers holds up no unit that needs none.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -122,7 +129,7 @@ impl GpuLane {
     ) -> io::Result<GpuLane> {
         mover.adopt().map_err(|e| io::Error::other(e.error("the lane cannot use the GPU")))?;
         fine_timers();
-        let slots = spec.buffers + STRAIGHT + if spec.cufile.is_some() { super::direct::UNITS } else { 0 };
+        let slots = spec.slots();
         let rung = inbox.clone();
         let wake = Box::new(move || rung.bell.ring_if_asleep());
         let direct = spec.cufile.as_ref().map(|cufile| Direct::new(cufile, spec.gpu.clone(), wake));

@@ -217,7 +217,11 @@ impl GpuLane {
             lane: self.inbox.number,
             slot: index,
             trace_id: self.core.table.body(claim).map_or(0, |job| job.trace_id),
-            op: if slot.to_gpu { Op::Read } else { Op::Write },
+            op: match slot.stage {
+                Stage::Flushing => Op::Flush,
+                _ if slot.to_gpu => Op::Read,
+                _ => Op::Write,
+            },
             path: slot.path,
             offset: slot.parts.first().map_or(0, |part| part.offset),
             bytes,
@@ -231,7 +235,8 @@ impl GpuLane {
     fn flush(&mut self, index: u16, claim: Claim) {
         let slot = &mut self.slots[index as usize];
         slot.parts.clear();
-        (slot.stage, slot.paths) = (Stage::Flushing, 0);
+        // A piece of work of its own: the unit before it in this slot has ended.
+        (slot.stage, slot.paths, slot.begun) = (Stage::Flushing, 0, self.now);
         let target = self.core.table.body(&claim).map(|job| (job.target().clone(), job.trace_id));
         slot.claim = Some(claim);
         let Some((target, trace_id)) = target else { return self.close(index) };

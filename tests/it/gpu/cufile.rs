@@ -227,3 +227,18 @@ fn it_is_left_alone_where_nothing_is_direct() {
         assert_eq!(file.count("cuFileDriverOpen"), 0);
     });
 }
+
+/// A lane has more units in cuFile's hands than it has bounce buffers; each look at how many there are is counted.
+#[test]
+fn units_beyond_the_bounce_buffers_are_counted() {
+    with("gpu::cufile::units_beyond_the_bounce_buffers_are_counted", "nvfs", |fake, _| {
+        let rig = Rig::new(fake, asked().bounce(MIB, 2), 64 * MIB);
+        let (_, target) = rig.file(64 * MIB, OpenOptions::read());
+        rig.read(&target, 0, 0, 64 * MIB).result.expect("it lands");
+        let lanes = rig.engine.stats().lanes;
+        let lane = lanes.iter().find(|lane| lane.drive.as_deref() == Some("gpu 0")).expect("its lane");
+        assert!(lane.max_in_flight > lane.depth.into(), "{} of {}", lane.max_in_flight, lane.depth);
+        let most = lane.occupancy.iter().rposition(|looks| *looks > 0);
+        assert_eq!(most, Some(lane.max_in_flight as usize), "{:?}", lane.occupancy);
+    });
+}

@@ -169,3 +169,18 @@ fn what_the_gpus_lane_did_is_in_order() {
         }
     });
 }
+
+/// The flush behind a durable store is a piece of work of its own: it begins when the stores have ended.
+#[test]
+fn the_flush_behind_a_store_is_recorded_by_itself() {
+    gpu("gpu::moves::the_flush_behind_a_store_is_recorded_by_itself", &[], |fake| {
+        let rig = Rig::new(fake, Engine::builder(), MIB);
+        let (_, target) = rig.file(MIB, OpenOptions::write());
+        rig.engine.record_work(1000).expect("on");
+        rig.run(rig.add(Transfer::write(&target), 0, 0, MIB).durable()).result.expect("it is durable");
+        let (records, _) = rig.engine.take_records();
+        let units: Vec<_> = records.iter().filter(|record| record.work == Work::Unit).collect();
+        assert_eq!(units.iter().map(|unit| unit.op).collect::<Vec<_>>(), [Op::Write, Op::Flush]);
+        assert!(units[0].ended <= units[1].begun, "{units:?}");
+    });
+}

@@ -1,9 +1,9 @@
 //! All orders in which ticket, lease, client, region, target and engine can be dropped, with transfers in flight.
 
 use super::{LIMIT, Place, SEED, place};
-use crate::support::load::lease_of;
-use crate::support::{self, check, threads, untouched, within};
-use fullbore::{Client, Engine, ErrorKind, HostLease, Region, Target, Ticket, Transfer};
+use crate::support::load::{lease_of, raw};
+use crate::support::{self, build, check, child, threads, untouched, within};
+use fullbore::{Client, Engine, ErrorKind, HostLease, Op, Region, Target, Ticket, Transfer};
 use std::time::Duration;
 
 /// 16 commands, few at a time: in flight while handles go. No more, since 720 orders wait for the disk.
@@ -179,4 +179,33 @@ fn all_orders() {
     // A ring that was closed lets go of its buffers a little later, on a worker of the kernel.
     let unpinned = support::eventually(Duration::from_secs(10), || support::status_kib("VmPin") == 0);
     assert!(unpinned, "no region is left, yet {} KiB are pinned", support::status_kib("VmPin"));
+}
+
+/// A region says when what was under way over it has ended, also of a client that is gone: from then on a raw list is not
+/// read any more, in whose table it may still be. The lists here are so long that their memory goes back to the kernel.
+#[test]
+fn a_raw_list_may_go_with_its_region() {
+    child("lifecycle::drops::a_raw_list_may_go_with_its_region", &[]).run(|| {
+        let engine = build(Engine::builder().null().lanes(1));
+        let target = engine.open_null(1 << 20).expect("a target");
+        for fetchable in [false, true] {
+            let (client, mut region) =
+                (engine.client().expect("a client"), engine.alloc_host(4096).expect("memory"));
+            // One extent in the region; what follows is in none.
+            let mut elsewhere = [0u8; 8];
+            let mut list = vec![raw(0, elsewhere.as_mut_ptr(), 8); 1 << 20];
+            list[0].ptr = region.as_ptr();
+            // SAFETY: the list stays until its region was released, which is what this is about; nothing is moved.
+            unsafe { client.submit_raw(&target, Op::Read, &mut list, 0) }.expect("accepted");
+            let client = fetchable.then_some(client); // or it goes first
+            if let Some(client) = &client {
+                client.await_ready(1, Some(LIMIT)).expect("it ends");
+            }
+            while let Err(error) = region.release(Duration::ZERO) {
+                region = error.into_region();
+            }
+            drop(list);
+            drop(client);
+        }
+    });
 }

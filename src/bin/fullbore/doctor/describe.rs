@@ -26,10 +26,11 @@ pub fn process(facts: &Facts) -> Vec<Line> {
     vec![
         (
             "user",
-            format!(
-                "{uid} ({})",
-                if *uid == 0 { "root" } else { "not root: of what it may not open, what sysfs shows" }
-            ),
+            match *uid {
+                0 => "0 (root)".into(),
+                u32::MAX => "not to be seen".into(), // no /proc
+                uid => format!("{uid} (not root: of what it may not open, what sysfs shows)"),
+            },
         ),
         ("io_uring", names.collect::<Vec<_>>().join(" ")),
         ("seccomp", format!("{seccomp}; {sysctl}")),

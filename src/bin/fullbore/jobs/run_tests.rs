@@ -187,6 +187,11 @@ fn what_is_written_is_read_back_and_a_wrong_byte_is_found() {
     fs::write(folder.file("f"), vec![7; 1 << 20]).unwrap();
     let foreign = folder.run(read).0.unwrap_err();
     assert!(foreign.to_string().contains("verify of a reading job needs content"), "{foreign}");
+
+    // Two that write over each other: no storage need be broken.
+    let write = "--filename=g --size=1m --bs=64k --rw=write --verify=1";
+    let other = folder.run(&format!("--name=a {write} --name=b {write} --randseed=7")).0.unwrap_err();
+    assert!(other.to_string().contains("another job"), "{other}");
 }
 
 #[test]

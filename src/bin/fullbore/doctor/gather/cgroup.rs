@@ -63,6 +63,9 @@ fn hierarchy(sys: &Sys, groups: &str, mounts: &str, controller: &str) -> Option<
     });
     let (root, point) = mount?;
     let mount = sys.path(point);
+    if !mount.is_dir() {
+        return None; // hidden, as by a sandbox: whether there is a limit is not known
+    }
     // Of a mount that shows a part of the tree alone, as in a container.
     let inside = Path::new(path).strip_prefix(root).unwrap_or(Path::new("")).to_owned();
     let group = mount.join(inside);
@@ -158,5 +161,10 @@ mod tests {
     #[test]
     fn without_any_there_is_no_limit() {
         assert_eq!(read(&Tree::new("cgroup0", &[("proc/self/cgroup", "")]).0), Cgroup::default());
+        let hidden = [
+            ("proc/self/cgroup", "0::/a\n"),
+            ("proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"),
+        ];
+        assert_eq!(read(&Tree::new("cgroup-hidden", &hidden).0), Cgroup::default(), "none is to be seen");
     }
 }

@@ -173,12 +173,14 @@ fn open_files(limit: Limit, notes: &mut Notes) {
 
 fn cgroup(process: &Process, machine: &Machine, notes: &mut Notes) {
     let group = &process.cgroup;
+    let hidden = group.path.is_none();
     match group.memory_max {
         Some(max) if max < POOL => notes.better(
             format!("control group: {} of memory: pools and pinned memory count against it", human(max)),
             "systemctl set-property UNIT MemoryMax=8G   # docker: --memory=8g",
         ),
         Some(max) => notes.ok(format!("control group: {} of memory", human(max))),
+        None if hidden => notes.ok("control group: none is to be seen, and no limit of one is known"),
         None => notes.ok("control group: no limit on memory"),
     }
     let may = machine.allowed.len();
@@ -188,6 +190,7 @@ fn cgroup(process: &Process, machine: &Machine, notes: &mut Notes) {
             "systemctl set-property UNIT CPUQuota=400%   # docker: --cpus=4",
         ),
         Some(cpus) => notes.ok(format!("control group: {cpus:.2} CPUs of time")),
+        None if hidden => {}
         None => notes.ok("control group: no limit on CPU time"),
     }
     let all = machine.online.len();

@@ -128,7 +128,7 @@ fn few_descriptors_can_be_mended() {
 #[test]
 fn the_control_group_is_judged_by_what_it_leaves() {
     let with = |memory_max, share| {
-        let cgroup = Cgroup { memory_max, cpus: share, ..Cgroup::default() };
+        let cgroup = Cgroup { path: Some("/a".into()), memory_max, cpus: share, ..Cgroup::default() };
         findings(&Process { cgroup, ..process() }, &Machine { allowed: cpus("0-3"), ..machine() })
     };
     one(&with(Some(1 << 20), None), Level::Better, "1 MiB of memory", "MemoryMax");
@@ -136,6 +136,10 @@ fn the_control_group_is_judged_by_what_it_leaves() {
     one(&with(None, Some(0.5)), Level::Better, "0.50 CPUs of time on 4", "--cpus");
     one(&with(None, Some(3.0)), Level::Ok, "3.00 CPUs", "");
     one(&with(None, None), Level::Ok, "4 of 8 may be used (0-3)", "");
+    one(&with(None, None), Level::Ok, "no limit on memory", "");
+    let hidden = findings(&Process { cgroup: Cgroup::default(), ..process() }, &machine());
+    one(&hidden, Level::Ok, "none is to be seen", "");
+    assert!(!hidden.iter().any(|it| it.text.contains("no limit on")), "what is not seen is not vouched for");
 }
 
 #[test]

@@ -322,8 +322,9 @@ impl<'a> Worker<'a> {
         let Some((wrong, words)) = wrong else { return };
         checked.wrong += wrong;
         let name = &self.job.name;
-        let failure =
-            Failure::Data(format!("job {name}: verify: {words}: the storage or the engine is broken"));
+        let failure = Failure::Data(format!(
+            "job {name}: verify: {words}: another job or program wrote there too, or the storage or the engine is broken"
+        ));
         checked.first.get_or_insert(words);
         state.failed.get_or_insert((EILSEQ, failure));
         self.over |= self.job.verify_fatal;
