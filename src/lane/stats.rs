@@ -131,6 +131,13 @@ impl LatencyHistogram {
         self.buckets.iter().sum()
     }
 
+    /// Those that came after `earlier`, which is of the same lane.
+    pub fn since(&self, earlier: &Self) -> Self {
+        let before = |index: usize| earlier.buckets.get(index).copied().unwrap_or(0);
+        let more = self.buckets.iter().enumerate().map(|(index, n)| n.saturating_sub(before(index)));
+        Self { buckets: more.collect() }
+    }
+
     /// The time in ns within which the share `q` (0 to 1) of all commands ended; 0 without commands.
     pub fn quantile(&self, q: f64) -> u64 {
         let wanted = ((self.count() as f64 * q).ceil() as u64).max(1);
@@ -171,6 +178,10 @@ mod tests {
         assert_eq!(latency.count(), 100);
         assert!((50_000..57_000).contains(&latency.quantile(0.5)));
         assert!(latency.max() >= 100_000);
+        (0..10).for_each(|_| counters.took(5_000_000));
+        let later = counters.latency().since(&latency);
+        assert_eq!((later.count(), later.quantile(0.01) >= 5_000_000), (10, true));
+        assert_eq!(latency.since(&LatencyHistogram::default()).count(), 100, "a lane that came later");
         assert_eq!(LatencyHistogram::default().quantile(0.5), 0);
     }
 }

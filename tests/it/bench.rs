@@ -40,6 +40,15 @@ fn requests_come_after_the_time_to_think() {
     assert!(ended.len() == 4 && ended.windows(2).all(|pair| pair[1] - pair[0] >= 0.15), "{ended:?}");
 }
 
+/// `2>&1 | head -0`: the exit status is that of the failure, not that of a panic over a line nobody reads.
+#[test]
+fn a_failure_that_nobody_reads_has_its_exit_status() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let status = Command::new(PROGRAM).args(["bench", "--no_such_key=1"]).stderr(writer).status();
+    assert_eq!(status.expect("it runs").code(), Some(2));
+}
+
 /// A comparison as it must be: pairs, a ratio of medians between the ratios of pairs, a first run apart.
 #[track_caller]
 pub fn check_compared(compared: &Value, rival: &str) {

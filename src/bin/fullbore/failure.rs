@@ -1,6 +1,7 @@
 //! Why the program ends early, and the exit status that says so.
 
 use std::fmt;
+use std::io::{self, Write};
 
 /// What ended the run. The text is one line: cause and remedy.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +39,11 @@ impl fmt::Display for Failure {
             Self::Stopped => f.write_str("stopped"),
         }
     }
+}
+
+/// A line on stderr. That nobody reads it any more (`2>&1 | head`) is no failure of its own, as it would be with eprintln.
+pub fn tell(line: impl fmt::Display) {
+    let _ = writeln!(io::stderr(), "fullbore: {line}");
 }
 
 #[cfg(test)]

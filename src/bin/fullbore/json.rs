@@ -1,6 +1,6 @@
 //! An arm as programs read it, and what else people read of a loop over requests.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::args::Plan;
 use crate::report::{Facts, Row};
@@ -35,6 +35,7 @@ pub fn arm(plan: &Plan, facts: &Facts, row: &Row) -> Value {
         "mean_commands_in_flight": outcome.mean_commands,
         "max_gpu_units_in_flight": outcome.max_units,
         "max_objects_in_flight": outcome.max_objects,
+        "each_lane": outcome.occupancy.iter().map(lane).collect::<Vec<_>>(),
         "cpu_s_per_gib": outcome.cpu_s_per_gib(),
         "lat_ns": latency(&outcome.latency),
         "split_mean_ns": outcome.split.json(),
@@ -126,6 +127,13 @@ fn latency(times: &LatencySummary) -> Value {
     json!({ "p50": times.p50, "p99": times.p99, "max": times.max })
 }
 
+/// How deep a lane was: enters by the commands that they left in flight.
+fn lane((name, enters): &(String, Vec<u64>)) -> Value {
+    let filled = enters.iter().enumerate().filter(|(_, n)| **n > 0);
+    let occupancy: Map<_, _> = filled.map(|(depth, n)| (depth.to_string(), (*n).into())).collect();
+    json!({ "lane": name, "occupancy": occupancy })
+}
+
 fn mark((objects, times): &(u64, LatencySummary)) -> Value {
     json!({ "objects": objects, "lat_ns": latency(times) })
 }
@@ -207,6 +215,7 @@ mod tests {
         assert!(lines(&Looped::default(), true)[0].contains("--seconds"));
         assert!(lines(&Looped::default(), false).is_empty());
         assert_eq!(urgent(&looped)["ms"], json!([2.0, 3.0]));
+        assert_eq!(lane(&("lane 0".into(), vec![0, 3, 0, 5]))["occupancy"], json!({ "1": 3, "3": 5 }));
         assert_eq!(mark(&looped.marks[1])["lat_ns"]["p99"], json!(2_000_000));
     }
 }

@@ -72,7 +72,7 @@ fn main() -> ExitCode {
     match run() {
         Ok(status) => status,
         Err(failure) => {
-            eprintln!("fullbore: {failure}");
+            failure::tell(&failure);
             failure.status().into()
         }
     }

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use crate::failure::Failure;
+use crate::failure::{self, Failure};
 
 /// Makes the file, or empties it. Refused are those in `taken`, by whatever name, and block devices.
 pub fn create<'a>(path: &Path, taken: impl IntoIterator<Item = &'a PathBuf>) -> Result<File, String> {
@@ -44,7 +44,9 @@ pub fn warn_of_rows_alone(compares: bool, ceilings: bool) {
         (false, true) => "ceilings are",
         (false, false) => return,
     };
-    eprintln!("fullbore: note: csv has rows alone: {left_out} in --output-format=json, normal and html");
+    failure::tell(format_args!(
+        "note: csv has rows alone: {left_out} in --output-format=json, normal and html"
+    ));
 }
 
 #[cfg(test)]

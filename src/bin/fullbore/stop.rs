@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::failure::Failure;
+use crate::failure::{self, Failure};
 
 static STOP: AtomicBool = AtomicBool::new(false);
 /// The file to remove when the program cannot unwind: the second Ctrl-C.
@@ -79,7 +79,7 @@ impl Drop for MadeFile {
         if let Err(error) = fs::remove_file(&self.0)
             && error.kind() != ErrorKind::NotFound
         {
-            eprintln!("fullbore: {} is left behind: {error}", self.0.display());
+            failure::tell(format_args!("{} is left behind: {error}", self.0.display()));
         }
         if made.as_deref() == Some(self.path()) {
             *made = None;

@@ -17,7 +17,8 @@ pub fn findings(pair: &Pair, device: &Device) -> Vec<Finding> {
     };
     let reason = &pair.reason;
     let best = best(device, &pair.memory);
-    if path == best {
+    // cuFile is direct on some that are no NVMe drives, too (RAID over such): what is open cannot be better.
+    if path == best || path == Path::CuFile {
         notes.ok(format!("to {to}: {path} ({reason}){}", hint(device, &pair.memory)));
     } else {
         notes.better(format!("to {to}: {path} instead of {best}: {reason}"), mend(device, pair, path));
@@ -53,8 +54,8 @@ pub fn best(device: &Device, memory: &Memory) -> Path {
     match (kind, memory) {
         ("dax", Memory::Gpu(_)) => Path::DaxToGpu,
         ("dax", _) => Path::Copy,
-        // Where there is no disk (tmpfs, a network's file system) nothing can reach a GPU by itself.
-        (_, Memory::Gpu(_)) if device.survey.block.is_none() => Path::PinnedBounce,
+        // Only an NVMe drive reaches a GPU by itself: no module makes a SATA or a virtual disk do so, and tmpfs has none.
+        (_, Memory::Gpu(_)) if device.survey.controllers.is_empty() => Path::PinnedBounce,
         (_, Memory::Gpu(_)) => Path::CuFile,
         ("nvme", Memory::Host) => Path::UringCmdFixed,
         ("nvme", _) => Path::UringCmd,

@@ -23,8 +23,10 @@ fn the_best_path_of_every_pair_is_well() {
     is(&dax(), gpu.clone(), Path::DaxToGpu, Level::Ok, "");
     is(&file(), Memory::Host, Path::Fixed, Level::Ok, "");
     is(&file(), Memory::Unregistered, Path::Plain, Level::Ok, "");
-    // On tmpfs there is no device that could reach a GPU.
-    is(&device("/dev/shm/x", What::File, "file"), gpu, Path::PinnedBounce, Level::Ok, "");
+    // On tmpfs there is no device that could reach a GPU, and a SATA disk cannot, whatever module is loaded.
+    is(&device("/dev/shm/x", What::File, "file"), gpu.clone(), Path::PinnedBounce, Level::Ok, "");
+    is(&file(), gpu.clone(), Path::PinnedBounce, Level::Ok, "");
+    is(&file(), gpu, Path::CuFile, Level::Ok, "");
 }
 
 #[test]

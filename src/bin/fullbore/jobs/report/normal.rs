@@ -7,18 +7,20 @@ use super::numbers::{Unit, short, unit_of, within};
 use super::{Disk, Job, Shown};
 use crate::dates::ctime;
 use crate::jobs::run::stats::{BOUNDS, READ, Sum, WRITE, shares};
+use crate::jobs::run::waves;
 use crate::sweep::Sweep;
 use crate::units::{count, human};
 
 /// What will run.
 pub fn head(jobs: &[Job]) -> String {
     let mut out = String::new();
-    for job in jobs {
+    for (number, group) in waves(jobs).concat() {
+        let job = &jobs[number];
         let bs = short(job.bs, true, Unit::Byte);
         let engine = job.ioengine.as_ref().map_or("fullbore", |(name, _)| name);
         let _ = writeln!(
             out,
-            "{}: rw={}, bs=(R) {bs}-{bs}, (W) {bs}-{bs}, ioengine={engine}, iodepth={}",
+            "{}: (g={group}): rw={}, bs=(R) {bs}-{bs}, (W) {bs}-{bs}, ioengine={engine}, iodepth={}",
             job.name,
             job.rw.name(),
             job.iodepth
@@ -141,7 +143,7 @@ fn times(out: &mut String, name: &str, sum: &Sum) {
     let scaled = |ns: u64| within((ns as f64 / scale) as u64, 6, false, Unit::None);
     let _ = writeln!(
         out,
-        "    {name} ({unit}): min={:>5}, max={:>5}, avg={:5.2}, stdev={:5.2}",
+        "    {name} ({unit}): min={}, max={}, avg={:5.2}, stdev={:5.2}",
         scaled(sum.min),
         scaled(sum.max),
         sum.mean / scale,
@@ -172,14 +174,16 @@ fn samples(out: &mut String, one: &Shown<'_>, way: usize, all: &[Shown<'_>]) {
     if rate.n == 0 {
         return;
     }
+    // As fio: from 1 GiB/s on in MiB/s.
+    let (unit, scale) = if rate.mean > 1024.0 * 1024.0 { ('M', 1024) } else { ('K', 1) };
     let _ = writeln!(
         out,
-        "   bw (  KiB/s): min={:5}, max={:5}, per={:3.2}%, avg={:5.2}, stdev={:5.2}, samples={}",
-        rate.min,
-        rate.max,
+        "   bw (  {unit}iB/s): min={:5}, max={:5}, per={:3.2}%, avg={:5.2}, stdev={:5.2}, samples={}",
+        rate.min / scale,
+        rate.max / scale,
         share_of_group(one, way, all),
-        rate.mean,
-        rate.stddev(),
+        rate.mean / scale as f64,
+        rate.stddev() / scale as f64,
         rate.n
     );
     let _ = writeln!(
@@ -324,6 +328,19 @@ fn status(out: &mut String, shown: &[Shown<'_>]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_head_has_the_group_and_times_have_no_padding() {
+        let line = "--name=a --filename=/x --bs=128k --name=b --stonewall --filename=/x --bs=128k";
+        let text = head(&crate::jobs::tests::jobs(line).unwrap());
+        assert!(text.starts_with("a: (g=0): rw=read, bs=(R) 128KiB-128KiB"), "{text}");
+        assert!(text.contains("\nb: (g=1): rw=read"), "{text}");
+        let mut out = String::new();
+        let mut sum = Sum::default();
+        [7, 9].into_iter().for_each(|ns| sum.add(ns));
+        times(&mut out, "slat", &sum);
+        assert!(out.starts_with("    slat (nsec): min=7, max=9, avg= 8.00, stdev="), "{out}");
+    }
 
     /// Two decimals for all would make 100.00th of 99.999.
     #[test]

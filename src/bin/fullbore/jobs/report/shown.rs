@@ -67,7 +67,7 @@ pub struct Lane {
     pub commands: u64,
     /// Enters by the commands that they left in flight.
     pub occupancy: BTreeMap<usize, u64>,
-    /// Times of its commands, since it was started, in nanoseconds.
+    /// Times of its commands, in nanoseconds.
     pub p50: u64,
     pub p99: u64,
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{OFlag, PosixFadviseAdvice, posix_fadvise};
 
 use crate::args::ALIGN;
-use crate::failure::Failure;
+use crate::failure::{self, Failure};
 use crate::jobs::spec::Job;
 use crate::jobs::value::Amount;
 use crate::lay_out::lay_out;
@@ -176,7 +176,7 @@ impl Made {
             if self.made.remove(&name)
                 && let Err(error) = fs::remove_file(&name)
             {
-                eprintln!("fullbore: {} is left behind: {error}", name.display());
+                failure::tell(format_args!("{} is left behind: {error}", name.display()));
             }
         }
     }

@@ -40,10 +40,10 @@ const TICK: Duration = Duration::from_millis(100);
 const SAMPLE: Duration = Duration::from_millis(500);
 
 /// Jobs that run at the same time, each with the number of its group of reports.
-type Wave = Vec<(usize, usize)>;
+pub type Wave = Vec<(usize, usize)>;
 
 /// Deals jobs to waves, and numbers their groups.
-fn waves(jobs: &[Job]) -> Vec<Wave> {
+pub fn waves(jobs: &[Job]) -> Vec<Wave> {
     let mut waves: Vec<Wave> = vec![Vec::new()];
     let mut group = 0;
     for (number, job) in jobs.iter().enumerate() {

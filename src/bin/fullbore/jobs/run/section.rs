@@ -136,13 +136,14 @@ impl Look {
             let old = before.get(number);
             let old_enters =
                 |depth: usize| old.and_then(|old| old.occupancy.get(depth)).copied().unwrap_or(0);
+            let latency = old.map_or_else(|| lane.latency.clone(), |old| lane.latency.since(&old.latency));
             let enters = lane.occupancy.iter().enumerate();
             let enters = enters.map(|(depth, n)| (depth, n.saturating_sub(old_enters(depth))));
             Lane {
                 commands: lane.commands.saturating_sub(old.map_or(0, |old| old.commands)),
                 occupancy: enters.filter(|(_, n)| *n > 0).collect(),
-                p50: lane.latency.quantile(0.5),
-                p99: lane.latency.quantile(0.99),
+                p50: latency.quantile(0.5),
+                p99: latency.quantile(0.99),
                 drive: lane.drive,
                 queue: lane.queue,
                 depth: lane.depth,
