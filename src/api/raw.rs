@@ -8,7 +8,6 @@ use crate::memory::cuda::is_device;
 use crate::memory::{RawExtent, RawList, RegionInner, Snapshot};
 use crate::target::{Op, TargetInner};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 impl Shared {
     /// Accepts a list of raw extents.
@@ -31,11 +30,8 @@ impl Shared {
         for index in 0..list.count() {
             let (window, len) = (list.window(index), list.range(index).1);
             // `check_raw` has seen that the extent lies in one region whole, or in none.
-            let region = snapshot.find(window.addr(), len).map_or(u32::MAX, |region| {
-                region.raw_in_flight().fetch_add(1, Ordering::SeqCst);
-                region.id
-            });
-            list.prepare(index, region);
+            let region = snapshot.find(window.addr(), len).and_then(|region| region.hold_raw());
+            list.prepare(index, region.unwrap_or(u32::MAX));
         }
         let (class, deadline, tag) = (options.priority as u8, options.deadline, options.tag);
         let (trace_id, durable) = (options.trace_id, options.durable && op == Op::Write);

@@ -232,6 +232,19 @@ impl RegionInner {
         &self.raw_in_flight[self.id as usize]
     }
 
+    /// Counts a raw extent against it; answers its number. `None`: host memory that was released meanwhile, whose number
+    /// may be another region's by now.
+    pub fn hold_raw(&self) -> Option<u32> {
+        self.raw_in_flight().fetch_add(1, Ordering::SeqCst);
+        // Either we see that it was dropped, or the sweep behind that sees our count. (A GPU's memory may not be released
+        // while something is submitted over it: in no region it would be taken for the host's.)
+        if self.dropped.load(Ordering::SeqCst) && self.device().is_none() {
+            self.raw_in_flight().fetch_sub(1, Ordering::SeqCst);
+            return None;
+        }
+        Some(self.id)
+    }
+
     /// Whether nothing can be read into it: it was mapped for reading alone when it was registered, and is still.
     pub fn is_read_only(&self) -> bool {
         self.read_only && super::mmap::read_only(self.base(), self.len as u64)

@@ -1,7 +1,7 @@
 //! Leases of a region, without an engine.
 
 use super::*;
-use crate::memory::Mapping;
+use crate::memory::{Mapping, Regions};
 use proptest::prelude::*;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
@@ -63,4 +63,21 @@ fn many_leases_come_back_in_time() {
     out.into_iter().rev().for_each(drop);
     assert_eq!(region.leases(), 0);
     assert!(since.elapsed() < Duration::from_secs(20), "{:?}", since.elapsed());
+}
+
+/// A client may have looked a region up just before another thread released it, and its number went to the next one.
+#[test]
+fn a_region_that_was_released_counts_no_raw_extent_against_its_number() {
+    let (regions, memory) = (Regions::default(), Mapping::new(4096).expect("memory"));
+    let make = |id| RegionInner::registered(id, 0, regions.raw_counts(), memory.ptr(), 4096);
+    let region = regions.insert(make).expect("a number");
+    assert_eq!(region.hold_raw(), Some(region.id));
+    region.dropped.store(true, Ordering::SeqCst);
+    regions.sweep();
+    assert!(regions.get(region.id).is_some(), "not while an extent counts");
+    region.raw_in_flight().store(0, Ordering::SeqCst);
+    regions.sweep();
+    let next = regions.insert(make).expect("a number");
+    assert_eq!((region.hold_raw(), next.id), (None, region.id));
+    assert_eq!(next.raw_in_flight().load(Ordering::SeqCst), 0);
 }
