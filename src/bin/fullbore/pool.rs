@@ -34,6 +34,19 @@ pub fn layout(item: u64, object: u64, piece: u64) -> Vec<Part> {
     parts
 }
 
+fn too_large(plan: &Plan, slots: usize) -> Failure {
+    // Of a KV cache sizes follow from the model.
+    let lower = match (&plan.kv, &plan.requests) {
+        (Some(_), _) => "--inflight or --tokens",
+        (None, Some(_)) => "--inflight or --request_size",
+        (None, None) => "--iodepth or --bs",
+    };
+    let (what, item, free) = (plan.in_flight(), human(plan.item()), human(available()));
+    Failure::Setup(format!(
+        "a pool of {slots} {what} of {item} does not fit in the {free} of memory at hand: lower {lower}"
+    ))
+}
+
 /// Room for a number of items, dealt over the GPUs in turn.
 pub struct Pool {
     /// One of the host, or one of each GPU.
@@ -57,13 +70,7 @@ impl Pool {
         // One object more, for the odd end of the file and the guard behind it.
         let bytes = stride.checked_mul(each).and_then(|bytes| bytes.checked_add(odd_room(plan)));
         let fits = |bytes: &usize| plan.memory.on_gpu() || *bytes as u64 <= available();
-        let bytes = bytes.filter(fits).ok_or_else(|| {
-            let (item, free) = (human(plan.item()), human(available()));
-            Failure::Setup(format!(
-                "a pool of {slots} objects or requests of {item} does not fit in the {free} of memory at hand: lower \
-                 --iodepth, --inflight, --request_size or --bs"
-            ))
-        })?;
+        let bytes = bytes.filter(fits).ok_or_else(|| too_large(plan, slots))?;
         let mut regions = Vec::new();
         for &gpu in gpus {
             regions.push(engine.alloc_gpu(gpu, bytes).map_err(Failure::setup)?);
@@ -184,6 +191,16 @@ mod tests {
         assert_eq!(layout(50, 20, 20), [part(0, 0, 20), part(1, 0, 20), part(2, 0, 10)]);
         assert_eq!(layout(15, 10, 5), [part(0, 0, 5), part(0, 5, 5), part(1, 0, 5)]);
         assert_eq!(layout(15, 10, 4).iter().map(|part| part.len).sum::<usize>(), 15);
+    }
+
+    #[test]
+    fn a_pool_that_does_not_fit_names_the_keys_that_make_it_smaller() {
+        let plan = crate::place_tests::scattered(64 << 10, 4 << 10);
+        let why = too_large(&plan, 5).to_string();
+        assert!(
+            why.starts_with("a pool of 5 objects of 64 KiB") && why.ends_with("--iodepth or --bs"),
+            "{why}"
+        );
     }
 
     #[test]
