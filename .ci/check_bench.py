@@ -19,6 +19,9 @@ def check(fullbore, compare, path):
         assert arm["verified_bytes"] > 0, f"{name}: nothing was verified"
         by_path = arm["paths"]
         assert sum(by_path.values()) == arm["bytes"], f"{name}: moved {arm['bytes']} bytes, and by path {by_path}"
+        mean, most = arm["mean_commands_in_flight"], arm["max_commands_in_flight"]
+        # Of their time against that of the clock: commands that are in flight at its begin or end count whole.
+        assert mean <= 1.05 * most, f"{name}: {mean} commands in flight on average, and {most} at most"
         if path and arm["arm"] == "engine":
             assert list(by_path) == [path] and arm["path"] == path, f"{name}: by {by_path}, not all {path}"
         print(f"{name}: {arm['gbps']:.2f} GB/s, {arm['verified_bytes']} bytes verified, path {arm['path']}")

@@ -60,6 +60,8 @@ pub struct Counters {
     /// Bytes moved by each path.
     paths: [Counter; PATHS.len()],
     latency: Box<[Counter]>,
+    /// Ns of all commands together.
+    took: Counter,
 }
 
 impl Counters {
@@ -79,6 +81,7 @@ impl Counters {
             occupancy: counters(depth + 1),
             paths: Default::default(),
             latency: counters(BUCKETS),
+            took: Counter::default(),
         }
     }
 
@@ -97,6 +100,7 @@ impl Counters {
     /// Notes the time of a command.
     pub fn took(&self, ns: u64) {
         self.latency[bucket(ns)].add(1);
+        self.took.add(ns);
     }
 
     /// Notes how many commands are in flight after an enter.
@@ -109,7 +113,7 @@ impl Counters {
     }
 
     pub fn latency(&self) -> LatencyHistogram {
-        LatencyHistogram { buckets: self.latency.iter().map(Counter::get).collect() }
+        LatencyHistogram { buckets: self.latency.iter().map(Counter::get).collect(), sum: self.took.get() }
     }
 }
 
@@ -117,6 +121,7 @@ impl Counters {
 #[derive(Clone, Default)]
 pub struct LatencyHistogram {
     buckets: Vec<u64>,
+    sum: u64,
 }
 
 impl std::fmt::Debug for LatencyHistogram {
@@ -135,7 +140,12 @@ impl LatencyHistogram {
     pub fn since(&self, earlier: &Self) -> Self {
         let before = |index: usize| earlier.buckets.get(index).copied().unwrap_or(0);
         let more = self.buckets.iter().enumerate().map(|(index, n)| n.saturating_sub(before(index)));
-        Self { buckets: more.collect() }
+        Self { buckets: more.collect(), sum: self.sum.saturating_sub(earlier.sum) }
+    }
+
+    /// The ns that all of them took together. By a span of time: how many were in flight in it, on average.
+    pub fn sum(&self) -> u64 {
+        self.sum
     }
 
     /// The time in ns within which the share `q` (0 to 1) of all commands ended; 0 without commands.
@@ -179,7 +189,9 @@ mod tests {
         assert!((50_000..57_000).contains(&latency.quantile(0.5)));
         assert!(latency.max() >= 100_000);
         (0..10).for_each(|_| counters.took(5_000_000));
+        assert_eq!(latency.sum(), 5050 * 1000);
         let later = counters.latency().since(&latency);
+        assert_eq!(later.sum(), 50_000_000);
         assert_eq!((later.count(), later.quantile(0.01) >= 5_000_000), (10, true));
         assert_eq!(latency.since(&LatencyHistogram::default()).count(), 100, "a lane that came later");
         assert_eq!(LatencyHistogram::default().quantile(0.5), 0);

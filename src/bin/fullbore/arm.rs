@@ -181,7 +181,8 @@ impl Watch {
     /// A look after it.
     pub fn ends(self, rig: &Rig, plan: &Plan, outcome: &mut Outcome) {
         let counted = counted::between(&self.lanes, &rig.lanes());
-        (outcome.max_commands, outcome.mean_commands) = (counted.most, counted.mean);
+        outcome.max_commands = counted.most;
+        outcome.mean_commands = counted.mean(outcome.spent.wall);
         outcome.occupancy = counted::occupancy(&self.lanes, &rig.lanes());
         if plan.memory.on_gpu() {
             let of_gpus = counted::between(&self.gpus, &rig.gpu_lanes());

@@ -1,6 +1,7 @@
 //! What lanes counted between two looks at them.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use fullbore::{LaneStats, Path};
 
@@ -10,10 +11,17 @@ pub struct Counted {
     /// Most commands in flight: the deepest enter of each lane, added up. A bound, as the lanes may not all have
     /// been that deep at once; of one lane it is exact.
     pub most: u64,
-    /// Commands in flight after an enter that submitted some, the mean of each lane added up.
-    pub mean: f64,
+    /// The time of all commands together.
+    pub took: Duration,
     /// Bytes by path.
     pub paths: BTreeMap<&'static str, u64>,
+}
+
+impl Counted {
+    /// How many commands were in flight on average, in the span of time between the looks.
+    pub fn mean(&self, span: Duration) -> f64 {
+        if span.is_zero() { 0.0 } else { self.took.as_secs_f64() / span.as_secs_f64() }
+    }
 }
 
 /// `before` and `after` are of the same lanes, in order; those that came later are at the end.
@@ -25,9 +33,8 @@ pub fn between(before: &[LaneStats], after: &[LaneStats]) -> Counted {
         let enters: Vec<u64> =
             lane.occupancy.iter().enumerate().map(|(depth, &n)| n - old_enters(depth).min(n)).collect();
         counted.most += enters.iter().rposition(|&n| n > 0).unwrap_or(0) as u64;
-        let all: u64 = enters.iter().sum();
-        let sum: u64 = enters.iter().enumerate().map(|(depth, n)| depth as u64 * n).sum();
-        counted.mean += if all > 0 { sum as f64 / all as f64 } else { 0.0 };
+        let sum = |lane: &LaneStats| lane.latency.sum();
+        counted.took += Duration::from_nanos(sum(lane).saturating_sub(old.map_or(0, sum)));
         for &(path, bytes) in &lane.paths {
             let more = bytes - old.map_or(0, |old| bytes_of(old, path)).min(bytes);
             if more > 0 {
@@ -110,14 +117,20 @@ mod tests {
     }
 
     #[test]
-    fn the_deepest_enter_of_each_lane_counts_and_the_mean() {
+    fn the_deepest_enter_of_each_lane_counts() {
         let before = [lane(&[5, 1, 0, 9], &[]), lane(&[0; 4], &[])];
         let after = [lane(&[6, 2, 3, 9], &[]), lane(&[1, 0, 0, 4], &[])];
         let counted = between(&before, &after);
         assert_eq!(counted.most, 2 + 3);
-        assert!((counted.mean - (7.0 / 5.0 + 12.0 / 5.0)).abs() < 1e-9);
         assert_eq!(between(&after, &after), Counted::default());
         assert_eq!(between(&[], &[lane(&[0, 7], &[])]).most, 1);
+    }
+
+    /// Little's law.
+    #[test]
+    fn the_mean_is_the_time_of_commands_by_that_of_the_clock() {
+        let counted = Counted { took: Duration::from_secs(12), ..Counted::default() };
+        assert_eq!((counted.mean(Duration::from_secs(3)), counted.mean(Duration::ZERO)), (4.0, 0.0));
     }
 
     #[test]

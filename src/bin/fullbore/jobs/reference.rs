@@ -172,8 +172,9 @@ arms*: a serial loop, then the engine with 1 to 32 objects in flight, each byte 
 - **Nothing is passed over in silence**: a key that is not in the tables below, or a value that cannot be had, ends the run
   before it starts, with the place where it stood.
 - The JSON has fio's fields, and in each job an object `fullbore`: path and reason, lanes, bytes by path, commands and
-  objects in flight, CPU seconds a GiB, what was verified. Of commands in flight the most and the mean are each lane's own (after
-  an enter), added up: bounds, which are far above what was in flight at once where that was little. A timeline has what was.
+  objects in flight, CPU seconds a GiB, what was verified. Of commands in flight the most is each lane's
+  own (after an enter), added up: a bound, above what was in flight at once where that was little. The mean is the time of all
+  commands by that of the clock.
 
 ## Keys
 ";

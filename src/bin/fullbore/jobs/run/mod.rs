@@ -280,8 +280,8 @@ impl Watch {
         }
     }
 
-    /// What a section's engine did: what its threads cost, and the facts of its lanes.
-    fn of(&self, number: usize, section: &Section<'_>) -> (usage::Usage, Facts) {
+    /// What a section's engine did in its span of time: what its threads cost, and the facts of its lanes.
+    fn of(&self, number: usize, section: &Section<'_>, span: Duration) -> (usage::Usage, Facts) {
         let now;
         let to = match &self.to[number] {
             Some(look) => look,
@@ -299,7 +299,7 @@ impl Watch {
             command: section.parts[0].targets[0].geometry().max_bytes,
             lane_depth: lanes.iter().map(|lane| lane.depth).max().unwrap_or(0),
             most_commands: counted.most,
-            mean_commands: counted.mean,
+            mean_commands: counted.mean(span),
             paths: if on_gpu { of_gpus.paths } else { counted.paths.clone() },
             storage_paths: if on_gpu { counted.paths } else { Default::default() },
             kernel_workers: lanes.iter().map(|lane| lane.kernel_workers).sum(),

@@ -79,15 +79,7 @@ impl Unit {
 
     /// From the begin of the first member to the end of the last, or until now: the time that the series are of.
     fn span(&self, lives: &[Vec<Live>]) -> Duration {
-        let (mut from, mut to) = (None, None);
-        for &(section, clone) in &self.members {
-            let state = lives[section][clone].state();
-            if let Some(began) = state.from {
-                from = Some(from.map_or(began, |from: Instant| from.min(began)));
-                to = to.max(Some(state.ended.unwrap_or_else(Instant::now)));
-            }
-        }
-        from.zip(to).map_or(Duration::ZERO, |(from, to)| to.saturating_duration_since(from))
+        span(self.members.iter().map(|&(section, clone)| &lives[section][clone]))
     }
 
     /// Takes a sample of the rates since the one before.
@@ -155,7 +147,7 @@ impl Unit {
                 continue;
             }
             let all: u64 = lives[number].iter().map(|live| live.state().counts.bytes()).sum();
-            let (lanes, found) = watch.of(number, section);
+            let (lanes, found) = watch.of(number, section, span(&lives[number]));
             // Lanes serve all clones: each has its share by bytes.
             usage = usage + lanes.part(if all > 0 { moved[number] as f64 / all as f64 } else { 0.0 });
             facts.get_or_insert(found);
@@ -183,6 +175,18 @@ impl Unit {
             notes,
         }
     }
+}
+
+/// From the first begin to the last end, or until now.
+fn span<'a>(lives: impl IntoIterator<Item = &'a Live>) -> Duration {
+    let (mut from, mut to) = (None, None);
+    for state in lives.into_iter().map(Live::state) {
+        if let Some(began) = state.from {
+            from = Some(from.map_or(began, |from: Instant| from.min(began)));
+            to = to.max(Some(state.ended.unwrap_or_else(Instant::now)));
+        }
+    }
+    from.zip(to).map_or(Duration::ZERO, |(from, to)| to.saturating_duration_since(from))
 }
 
 #[cfg(test)]
