@@ -27,8 +27,8 @@ pub struct Ceilings {
 }
 
 /// What is said where something was faster.
-const OTHERS: &str =
-    "a ceiling is a second of reads: what is over sooner, or has the device more to itself, may pass it";
+const OTHERS: &str = "a ceiling is a second of deep reads into 64 MiB: what is over sooner, has the device more to itself, or lands in less \
+     memory, which stays in the CPU's caches, may pass it";
 
 /// Ceilings, or why there are none.
 pub type Found = Result<Ceilings, String>;

@@ -136,10 +136,9 @@ fn queues(device: &Device, machine: &Machine, notes: &mut Notes) {
                 count(least.into(), "command")
             ),
             match device.survey.controllers.is_empty() {
-                false => {
-                    "echo options nvme io_queue_depth=1024 | sudo tee /etc/modprobe.d/nvme.conf; sudo reboot"
-                        .into()
-                }
+                false => "echo options nvme io_queue_depth=1024 | sudo tee -a /etc/modprobe.d/nvme.conf; \
+                          sudo update-initramfs -u; sudo reboot   # elsewhere: dracut -f"
+                    .into(),
                 true => format!(
                     "cat /sys/block/{}/queue/nr_requests",
                     device.survey.block.as_deref().unwrap_or("*")
