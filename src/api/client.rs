@@ -23,7 +23,7 @@ impl TransferId {
         u64::from(self.0.generation) << 32 | u64::from(self.0.index)
     }
 
-    /// Of a number that [`TransferId::to_u64`] gave; any other names a transfer that is over, or none.
+    /// Of a number that [`TransferId::to_u64`] gave. One that was made up may name a transfer of another client.
     pub fn from_u64(number: u64) -> TransferId {
         TransferId(Handle { index: number as u32, generation: (number >> 32) as u32 })
     }

@@ -201,6 +201,7 @@ impl Sheet {
             times: Some([outcome.latency.p50, outcome.latency.p99]),
             cpu_s_per_gib: outcome.cpu_s_per_gib(),
             ceilings: self.ceilings.clone(),
+            failed: false, // what fails ends the run
         }
     }
 

@@ -46,7 +46,7 @@ fn process(process: &Process) -> Value {
     let limit = |limit: &Limit| json!({ "soft": limit.soft, "hard": limit.hard });
     let group = &process.cgroup;
     json!({
-        "uid": process.uid,
+        "uid": Some(process.uid).filter(|uid| *uid != u32::MAX), // without /proc it is not to be seen
         "capabilities": format!("{:016x}", process.capabilities),
         "seccomp": process.seccomp,
         "io_uring_disabled": process.io_uring_disabled,

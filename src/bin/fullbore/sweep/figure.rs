@@ -84,8 +84,12 @@ impl Sweep {
         let log = numbers && ticks.iter().all(|(x, _)| *x > 0.0);
         let (mut lines, mut held): (Vec<Line>, Vec<Held>) = Default::default();
         for name in names(&self.rows.iter().collect::<Vec<_>>()) {
-            let mut of_it: Vec<(f64, &Row)> =
-                self.rows.iter().filter(|row| row.line == name).map(|row| (at(&row.value), row)).collect();
+            let mut of_it: Vec<(f64, &Row)> = self
+                .rows
+                .iter()
+                .filter(|row| row.line == name && !row.failed)
+                .map(|row| (at(&row.value), row))
+                .collect();
             of_it.sort_by(|a, b| a.0.total_cmp(&b.0));
             let points = of_it.iter().map(|(x, row)| (*x, row.gbps())).collect();
             lines.push(Line { name: name.into(), points });

@@ -121,6 +121,8 @@ pub struct Row {
     pub cpu_s_per_gib: f64,
     /// Of the way that it went. None: they were not looked for yet.
     pub ceilings: Option<Found>,
+    /// Something of it failed: its figures are of what went well until then, and count for nothing.
+    pub failed: bool,
 }
 
 impl Row {
@@ -134,6 +136,9 @@ impl Row {
 
     /// How much of what it could have, in words.
     pub fn of_ceiling(&self) -> String {
+        if self.failed {
+            return "failed".into();
+        }
         let share = self.limits().map(|limits| 100.0 * limits.share(self.gbps()));
         share.map_or_else(|| "-".into(), |percent| format!("{percent:.0}%"))
     }
@@ -161,7 +166,7 @@ const LONGEST: usize = 40;
 impl Sweep {
     /// The fastest, in 10^9 bytes a second.
     pub fn best<'a>(rows: impl IntoIterator<Item = &'a Row>) -> f64 {
-        rows.into_iter().map(Row::gbps).fold(0.0, f64::max)
+        rows.into_iter().filter(|row| !row.failed).map(Row::gbps).fold(0.0, f64::max)
     }
 
     /// The ceilings, or why there are none, each with the values that they are of.
@@ -246,6 +251,7 @@ impl Sweep {
                 "cpu_s_per_gib": row.cpu_s_per_gib,
                 "ceiling_gbps": row.limits().map(|limits| limits.binds().1),
                 "of_ceiling": row.limits().map(|limits| limits.share(row.gbps())),
+                "failed": row.failed,
             })
         };
         let ceilings = self.ceilings();
@@ -290,6 +296,9 @@ fn each<'a>(all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
 
 /// `most` is what the longest bar stands for.
 fn bar(row: &Row, most: f64) -> String {
+    if row.failed {
+        return String::new();
+    }
     let cells = |gbps: f64| if most > 0.0 { (gbps / most * LONGEST as f64).round() as usize } else { 0 };
     let mut bar: Vec<char> = vec!['#'; cells(row.gbps())];
     if let Some(limits) = row.limits() {

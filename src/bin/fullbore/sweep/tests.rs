@@ -11,6 +11,7 @@ pub fn row(value: &str, gbps: f64, ceilings: Option<Found>) -> Row {
         times: Some([1000, 2000]),
         cpu_s_per_gib: 0.1,
         ceilings,
+        failed: false,
     }
 }
 
@@ -115,4 +116,19 @@ fn a_ceiling_is_of_the_values_that_go_its_way() {
             && mixed.ends_with("\nw: ceilings: not measured: it writes\n"),
         "{mixed}"
     );
+}
+
+#[test]
+fn what_failed_is_named_and_no_point_of_the_curve() {
+    let failed = Row { failed: true, ..row("2", 9.0, device(10.0)) };
+    let all = sweep(vec![row("1", 1.0, device(10.0)), failed]);
+    let text = all.table();
+    let lines: Vec<&str> = text.lines().skip(3).collect();
+    assert!(lines[1].contains(" failed ") && !lines[1].contains(['#', '|', '%']), "{text}");
+    assert!(text.contains("the best reached 10 % of it"), "{text}");
+    assert_eq!(
+        (&all.json()["rows"][0]["failed"], &all.json()["rows"][1]["failed"]),
+        (&json!(false), &json!(true))
+    );
+    assert_eq!(all.figure().table.rows[1][3], "failed");
 }

@@ -39,6 +39,7 @@ impl Report<'_> {
             cpu_s_per_gib: sum(|one| one.usage.user + one.usage.system)
                 / (sum(|one| one.counts.bytes() as f64).max(1.0) / (1u64 << 30) as f64),
             ceilings: self.ceilings(first).cloned(),
+            failed: clones.iter().any(|one| one.failed.is_some()),
         })
     }
 
